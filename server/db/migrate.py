@@ -1,0 +1,118 @@
+"""Bringing a database to the tables that this code knows, once, however many processes start at the same moment."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import asyncpg
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+import migrations
+from server.db.engine import Database
+from server.db.url import shown
+from server.errors import StartupProblem
+
+# Any number will do as long as nobody else in that database uses it.
+LOCK = 0x70696C6F74
+OLDEST_SERVER = 15
+
+
+def known_head() -> str:
+    """The newest revision this code has."""
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    if head is None:
+        raise StartupProblem("this copy of Pilotlight has no migrations; install it again")
+    return head
+
+
+async def current_revision(database: Database) -> str | None:
+    """Where the database stands; None when it is empty."""
+    async with database.engine.connect() as connection:
+        return await _revision(connection)
+
+
+async def upgrade(url: str, revision: str = "head") -> None:
+    """Go up to `revision`. Whoever comes second waits for the first, then finds nothing to do."""
+    await _locked(url, lambda config: command.upgrade(config, revision))
+
+
+async def downgrade(url: str, revision: str) -> None:
+    """Go back down to `revision` ("base" empties the database)."""
+    await _locked(url, lambda config: command.downgrade(config, revision))
+
+
+async def check_is_current(database: Database) -> None:
+    """Refuse to run on tables that this code does not know."""
+    revision = await current_revision(database)
+    if revision is None:
+        raise StartupProblem("the database has no tables yet; run `pilotlight migrate` first")
+    _refuse_newer(revision)
+    if revision != known_head():
+        raise StartupProblem(
+            f"the database is at revision {revision} and this code needs {known_head()}; run `pilotlight migrate` first"
+        )
+
+
+async def check_server(database: Database, url: str) -> None:
+    """One clear sentence when the server can't be used."""
+    try:
+        connection = await database.connect()
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        reason = str(error) or type(error).__name__
+        raise StartupProblem(f"can't use the database at {shown(url)}: {reason}") from None
+    try:
+        version = connection.get_server_version()
+    finally:
+        await connection.close()
+    if version.major < OLDEST_SERVER:
+        raise StartupProblem(
+            f"the database at {shown(url)} is PostgreSQL {version.major}; version {OLDEST_SERVER} or newer is needed"
+        )
+
+
+async def _locked(url: str, run: Callable[[Config], None]) -> None:
+    # Neither waiting for another process nor building an index on a large table may run into a timeout.
+    database = Database(url, pool_size=1, command_timeout=timedelta(hours=12), name="pilotlight migrate")
+    try:
+        async with database.engine.connect() as connection:
+            await connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": LOCK})
+            revision = await _revision(connection)
+            await connection.rollback()  # the lock is the session's and stays; closing the connection gives it back
+            if revision is not None:
+                _refuse_newer(revision)
+            await connection.run_sync(_run_on, run)
+            await connection.commit()
+    finally:
+        await database.close()
+
+
+def _run_on(connection: Connection, run: Callable[[Config], None]) -> None:
+    config = _config()
+    config.attributes["connection"] = connection
+    run(config)
+
+
+def _config() -> Config:
+    config = Config()
+    folder = Path(str(migrations.__file__)).parent
+    config.set_main_option("script_location", str(folder).replace("%", "%%"))
+    return config
+
+
+async def _revision(connection: AsyncConnection) -> str | None:
+    if (await connection.execute(text("SELECT to_regclass('alembic_version')"))).scalar() is None:
+        return None
+    return (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar()
+
+
+def _refuse_newer(revision: str) -> None:
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if revision not in known:
+        raise StartupProblem(
+            f"the database is at revision {revision}, which this code (at {known_head()}) does not know: it is newer; "
+            "upgrade Pilotlight"
+        )

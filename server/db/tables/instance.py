@@ -1,0 +1,191 @@
+"""An instance, the operations asked of it, the attempts to create it, and the keys that make asking repeatable."""
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from server.db.base import Base, CreatedAt, Id, one_of
+from server.words import (
+    LIVE_ATTEMPT,
+    OPEN_OPERATION,
+    AttemptStatus,
+    Billing,
+    InstanceStatus,
+    OperationKind,
+    OperationPhase,
+    OperationStatus,
+)
+
+EMPTY_OBJECT = text("'{}'::jsonb")
+EMPTY_LIST = text("'[]'::jsonb")
+
+
+def _words(values: tuple[str, ...]) -> str:
+    return ", ".join(f"'{value}'" for value in values)
+
+
+class Instance(Base):
+    """A GPU machine that a user asked for. `status` is written by `server.instances.moves` and nowhere else."""
+
+    __tablename__ = "instance"
+    __table_args__ = (
+        one_of("status", InstanceStatus),
+        one_of("billing", Billing),
+        CheckConstraint("gpu_count BETWEEN 1 AND 8", name="gpu_count_is_possible"),
+        CheckConstraint("(status = 'FAILED') = (failure_code IS NOT NULL)", name="failed_says_why"),
+        CheckConstraint("(status = 'DELETED') = (deleted_at IS NOT NULL)", name="deleted_has_a_time"),
+        CheckConstraint("status <> 'READY' OR ready_at IS NOT NULL", name="ready_has_a_time"),
+        Index(
+            "instance_name_is_unique_among_the_living",
+            "project_id",
+            "name",
+            unique=True,
+            postgresql_where=text("status <> 'DELETED'"),
+        ),
+        Index("instance_novita_id_is_unique", "novita_id", unique=True, postgresql_where=text("novita_id IS NOT NULL")),
+        Index("instance_by_project", "project_id", "created_at", "id"),
+    )
+
+    id: Mapped[Id]
+    project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"))
+    name: Mapped[str]
+    status: Mapped[str]
+    version: Mapped[int] = mapped_column(server_default=text("1"))
+    status_reason: Mapped[str | None]
+    failure_code: Mapped[str | None]
+    failure_message: Mapped[str | None]
+
+    product_name: Mapped[str]
+    gpu_count: Mapped[int]
+    rootfs_size_gb: Mapped[int]
+    billing: Mapped[str]
+    max_hourly_price_e5: Mapped[int | None]
+    regions: Mapped[list[str]] = mapped_column(server_default=EMPTY_LIST)
+    template_id: Mapped[str | None]
+    image: Mapped[str]
+    image_auth_id: Mapped[str | None]
+    command: Mapped[str | None]
+    entrypoint: Mapped[str | None]
+    env: Mapped[dict[str, str]] = mapped_column(server_default=EMPTY_OBJECT)
+    ports: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)
+    labels: Mapped[dict[str, str]] = mapped_column(server_default=EMPTY_OBJECT)
+    health_check: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
+
+    novita_id: Mapped[str | None]
+    novita_status: Mapped[str | None]
+    region: Mapped[str | None]
+    product_id: Mapped[str | None]
+    billing_mode: Mapped[str | None]
+    price_per_hour_e5: Mapped[int | None]
+    endpoints: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)
+    spot_reclaim_at: Mapped[datetime | None]
+    observed_at: Mapped[datetime | None]
+
+    created_at: Mapped[CreatedAt]
+    updated_at: Mapped[CreatedAt]
+    status_since: Mapped[CreatedAt]
+    estimated_ready_at: Mapped[datetime | None]
+    running_at: Mapped[datetime | None]
+    ready_at: Mapped[datetime | None]
+    deleted_at: Mapped[datetime | None]
+
+
+class Operation(Base):
+    """One verb on one instance, from the asking to its end."""
+
+    __tablename__ = "operation"
+    __table_args__ = (
+        one_of("kind", OperationKind),
+        one_of("status", OperationStatus),
+        one_of("phase", OperationPhase),
+        CheckConstraint(f"(status IN ({_words(OPEN_OPERATION)})) = (finished_at IS NULL)", name="over_has_a_time"),
+        CheckConstraint("(status = 'FAILED') = (error_code IS NOT NULL)", name="failed_says_why"),
+        Index(
+            "operation_one_open_per_instance",
+            "instance_id",
+            unique=True,
+            postgresql_where=text(f"status IN ({_words(OPEN_OPERATION)})"),
+        ),
+        Index("operation_by_instance", "instance_id", "created_at"),
+        Index("operation_by_project", "project_id", "created_at", "id"),
+    )
+
+    id: Mapped[Id]
+    project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"))
+    instance_id: Mapped[UUID] = mapped_column(ForeignKey("instance.id"))
+    kind: Mapped[str]
+    status: Mapped[str]
+    phase: Mapped[str]
+    error_code: Mapped[str | None]
+    error_message: Mapped[str | None]
+    error_retryable: Mapped[bool | None]
+    requested_by: Mapped[UUID | None] = mapped_column(ForeignKey("token.id", ondelete="SET NULL"))
+    created_at: Mapped[CreatedAt]
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    estimated_ready_at: Mapped[datetime | None]
+
+
+class Attempt(Base):
+    """One try to create an instance in one region. Committed before the provider is asked: see `AttemptStatus`.
+
+    A region without a fitting product leaves a REJECTED one that was never asked for, and so has no marker.
+    """
+
+    __tablename__ = "attempt"
+    __table_args__ = (
+        one_of("status", AttemptStatus),
+        CheckConstraint("(status = 'CREATED') = (novita_id IS NOT NULL)", name="created_has_novita_id"),
+        CheckConstraint(f"(status IN ({_words(LIVE_ATTEMPT)})) = (finished_at IS NULL)", name="over_has_a_time"),
+        CheckConstraint(
+            "status = 'REJECTED' OR (marker IS NOT NULL AND cluster_id IS NOT NULL AND product_id IS NOT NULL"
+            " AND billing_mode IS NOT NULL AND price_per_hour_e5 IS NOT NULL)",
+            name="asked_says_for_what",
+        ),
+        Index(
+            "attempt_one_live_per_instance",
+            "instance_id",
+            unique=True,
+            postgresql_where=text(f"status IN ({_words(LIVE_ATTEMPT)})"),
+        ),
+        Index(
+            "attempt_one_created_per_operation",
+            "operation_id",
+            unique=True,
+            postgresql_where=text("status = 'CREATED'"),
+        ),
+        Index("attempt_number_is_unique", "operation_id", "number", unique=True),
+        Index("attempt_marker_is_unique", "marker", unique=True),
+    )
+
+    id: Mapped[Id]
+    operation_id: Mapped[UUID] = mapped_column(ForeignKey("operation.id"))
+    instance_id: Mapped[UUID] = mapped_column(ForeignKey("instance.id"))
+    number: Mapped[int]
+    marker: Mapped[str | None]
+    region: Mapped[str]
+    cluster_id: Mapped[str | None]
+    product_id: Mapped[str | None]
+    billing_mode: Mapped[str | None]
+    price_per_hour_e5: Mapped[int | None]
+    status: Mapped[str]
+    reason_code: Mapped[str | None]
+    reason_message: Mapped[str | None]
+    novita_id: Mapped[str | None]
+    created_at: Mapped[CreatedAt]
+    finished_at: Mapped[datetime | None]
+
+
+class IdempotencyKey(Base):
+    """What a caller's key stood for, so that asking again gives the same answer."""
+
+    __tablename__ = "idempotency_key"
+
+    project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    fingerprint: Mapped[bytes]
+    operation_id: Mapped[UUID] = mapped_column(ForeignKey("operation.id"))
+    created_at: Mapped[CreatedAt]
