@@ -1,0 +1,140 @@
+"""Become PostgreSQL: stop being root, tie this process's life to its owner's, then exec.
+
+A script of its own on the standard library, run by path with `-I -S`, because it must work for one
+that may no longer read the virtualenv, and because it is on the way of every start.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+from struct import pack, unpack
+
+PR_SET_PDEATHSIG = 1
+PR_SET_KEEPCAPS = 8
+PR_CAP_AMBIENT = 47
+PR_CAP_AMBIENT_RAISE = 2
+CAPABILITIES_V3 = 0x20080522
+CAP_DAC_OVERRIDE = 1
+CAP_DAC_READ_SEARCH = 2
+
+
+def main() -> None:
+    owner, account, tie, data, *command = sys.argv[1:]
+    if account != "-":
+        uid, gid = account.split(":")
+        become(int(uid), int(gid), program=Path(command[0]), data=Path(data))
+    if tie == "watch":
+        watch(command)
+    if tie == "kernel":
+        die_with(int(owner))
+    os.execv(command[0], command)
+
+
+def become(uid: int, gid: int, *, program: Path, data: Path) -> None:
+    """Stop being root for good, keeping the least that still lets the new user reach its files.
+
+    Those may lie under a folder that only root can enter (a clone in /root, a `mktemp -d`). Opening that folder
+    to others is not ours to do, so the process is allowed to pass through: an ambient capability outlives exec.
+    """
+    if sys.platform == "linux":
+        prctl(PR_SET_KEEPCAPS, 1)
+    os.setgroups([])
+    os.setgid(gid)
+    os.setuid(uid)
+    problem = unreachable(program, data)
+    if sys.platform == "linux":
+        kept = permitted_capabilities()
+        # Reading is less than writing, so it is tried first; Docker's root has only the second of the two.
+        for capability in (CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE):
+            if problem and kept >> capability & 1:
+                set_capabilities(effective=1 << capability, permitted=kept, inheritable=1 << capability)
+                problem = unreachable(program, data)
+                if not problem:
+                    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
+                    set_capabilities(effective=1 << capability, permitted=1 << capability, inheritable=1 << capability)
+                    return
+        set_capabilities(effective=0, permitted=0, inheritable=0)
+    if problem:
+        sys.exit(f"error: user {uid}, who runs PostgreSQL because root may not, can't reach it: {problem}")
+
+
+def unreachable(program: Path, data: Path) -> str | None:
+    """Why this process can't use the files, or None. access(2) would not do: it ignores capabilities."""
+    try:
+        os.listdir(data)
+        for file in (program, program.parent.parent / "share/postgresql/postgres.bki"):
+            file.open("rb").close()
+    except OSError as error:
+        return str(error)
+    others_may_run = program.stat().st_mode & 0o001
+    may_override = sys.platform == "linux" and effective_capabilities() >> CAP_DAC_OVERRIDE & 1
+    return None if others_may_run or may_override else f"{program} may not be run by others"
+
+
+def die_with(owner: int) -> None:
+    """A fast shutdown the moment the owner ends, however it ends.
+
+    Set last, since a change of user clears it; and an owner that was gone before will send nothing.
+    """
+    prctl(PR_SET_PDEATHSIG, signal.SIGINT)
+    if os.getppid() != owner:
+        sys.exit("error: the process that wanted PostgreSQL has ended")
+
+
+def watch(command: list[str]) -> None:
+    """Where the kernel can't tie two lives together: stay in between, with the owner at the other end of stdin."""
+    import subprocess  # noqa: PLC0415 - not needed on Linux, where start-up time would pay for it
+    import threading  # noqa: PLC0415
+
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, close_fds=False)
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: child.send_signal(number))
+
+    def stop_when_alone() -> None:
+        os.read(0, 1)
+        child.send_signal(signal.SIGINT)
+
+    threading.Thread(target=stop_when_alone, daemon=True).start()
+    sys.exit(child.wait())
+
+
+def permitted_capabilities() -> int:
+    return capabilities()[1]
+
+
+def effective_capabilities() -> int:
+    return capabilities()[0]
+
+
+def capabilities() -> tuple[int, int]:
+    """The effective and the permitted set, each as one number."""
+    low_then_high = ctypes.create_string_buffer(24)
+    call("capget", ctypes.create_string_buffer(pack("=Ii", CAPABILITIES_V3, 0)), low_then_high)
+    effective, permitted, _, effective_high, permitted_high, _ = unpack("=6I", low_then_high.raw)
+    return effective | effective_high << 32, permitted | permitted_high << 32
+
+
+def set_capabilities(*, effective: int, permitted: int, inheritable: int) -> None:
+    low = (number & 0xFFFFFFFF for number in (effective, permitted, inheritable))
+    high = (number >> 32 for number in (effective, permitted, inheritable))
+    header = ctypes.create_string_buffer(pack("=Ii", CAPABILITIES_V3, 0))
+    call("capset", header, ctypes.create_string_buffer(pack("=6I", *low, *high)))
+
+
+def prctl(option: int, first: int, second: int = 0) -> None:
+    call("prctl", option, *(ctypes.c_ulong(argument) for argument in (first, second, 0, 0)))
+
+
+def call(name: str, *arguments: object) -> None:
+    if ctypes.CDLL(None, use_errno=True)[name](*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OSError as error:
+        sys.exit(f"error: {error}")
