@@ -1,0 +1,166 @@
+"""The tester's side door: look at the world, break it, mend it. No key, and outside the provider's prefix."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import asdict
+from typing import cast
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from server.novita.simulator import fields, lifecycle
+from server.novita.simulator.faults import Fault, FaultKind
+from server.novita.simulator.wire import Call, JsonObject, Refusal, bad_param
+from server.novita.simulator.world import World
+
+Action = Callable[[JsonObject, str], object]
+
+
+def control_routes(world: World) -> list[BaseRoute]:
+    control = Control(world)
+
+    def route(path: str, action: Action, method: str) -> Route:
+        return Route(path, _endpoint(world, action), methods=[method])
+
+    return [
+        route("/state", control.state, "GET"),
+        route("/faults", control.show_faults, "GET"),
+        route("/faults", control.set_faults, "POST"),
+        route("/faults", control.clear_faults, "DELETE"),
+        route("/stock", control.show_stock, "GET"),
+        route("/stock", control.set_stock, "POST"),
+        route("/speed", control.set_speed, "POST"),
+        route("/reclaim", control.reclaim, "POST"),
+        route("/instances/{id}/fail-pull", control.fail_pull, "POST"),
+        route("/instances/{id}/exit", control.end_by_itself, "POST"),
+        route("/instances/{id}/freeze", control.freeze, "POST"),
+    ]
+
+
+class Control:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def state(self, body: JsonObject, key: str) -> object:
+        world = self._world
+        return {
+            "instancesMade": world.made.total(),
+            "createsAccepted": world.made.total(),
+            "madeByName": dict(world.made),
+            "instances": len(world.instances),
+            "byStatus": world.index.counts(),
+            "calls": dict(world.calls),
+            "speed": world.clock.speed,
+            "faults": len(world.faults.active),
+        }
+
+    def show_faults(self, body: JsonObject, key: str) -> object:
+        return {"faults": [_shown(fault) for fault in self._world.faults.active]}
+
+    def set_faults(self, body: JsonObject, key: str) -> object:
+        """Replace the faults, or with `"add": true` put these beside them."""
+        faults = [fault_from(item) for item in fields.objects(body, "faults", most=1000)]
+        if fields.flag(body, "add"):
+            self._world.faults.add(faults)
+        else:
+            self._world.faults.set(faults)
+        return self.show_faults(body, key)
+
+    def clear_faults(self, body: JsonObject, key: str) -> object:
+        self._world.faults.clear()
+        return {"faults": []}
+
+    def show_stock(self, body: JsonObject, key: str) -> object:
+        catalog = self._world.catalog
+        return {
+            "stock": [
+                {"productId": product, "clusterId": cluster, "free": catalog.free(product, cluster), "total": total}
+                for (product, cluster), total in catalog.total.items()
+            ]
+        }
+
+    def set_stock(self, body: JsonObject, key: str) -> object:
+        """Make `free` GPUs free; without a product or a cluster, everywhere."""
+        free = fields.number(body, "free", least=0, most=10_000_000)
+        product_id, cluster_id = fields.text(body, "productId"), fields.text(body, "clusterId")
+        matching = [
+            place
+            for place in self._world.catalog.total
+            if product_id in ("", place[0]) and cluster_id in ("", place[1])
+        ]
+        if not matching:
+            raise bad_param("no such product in that cluster", "productId")
+        for product, cluster in matching:
+            self._world.set_stock(product, cluster, free)
+        return self.show_stock(body, key)
+
+    def set_speed(self, body: JsonObject, key: str) -> object:
+        speed = body.get("speed")
+        if not isinstance(speed, int | float) or isinstance(speed, bool) or not 0 < speed <= 1_000_000:
+            raise bad_param("speed must be a positive number", "speed")
+        self._world.set_speed(float(speed))
+        return {"speed": self._world.clock.speed}
+
+    def reclaim(self, body: JsonObject, key: str) -> object:
+        instance = self._world.instance(fields.text(body, "instanceId", least=1))
+        notice = body.get("noticeSeconds")
+        real = isinstance(notice, int | float)
+        seconds = float(notice) * self._world.clock.speed if real else self._world.options.spot_notice
+        lifecycle.reclaim(self._world, instance, notice=seconds)
+        return orjson.Fragment(self._world.show(instance))
+
+    def fail_pull(self, body: JsonObject, key: str) -> object:
+        instance = self._world.instance(key)
+        lifecycle.fail_pull(self._world, instance)
+        return orjson.Fragment(self._world.show(instance))
+
+    def end_by_itself(self, body: JsonObject, key: str) -> object:
+        instance = self._world.instance(key)
+        lifecycle.end_by_itself(self._world, instance, code=fields.number(body, "code", least=0, most=255, default=1))
+        return orjson.Fragment(self._world.show(instance))
+
+    def freeze(self, body: JsonObject, key: str) -> object:
+        instance = self._world.instance(key)
+        lifecycle.freeze(self._world, instance)
+        return orjson.Fragment(self._world.show(instance))
+
+
+def fault_from(item: JsonObject) -> Fault:
+    """A fault from its JSON form; an unknown field is refused, or a typing error would look like a passed test."""
+    names = {"retryAfter": "retry_after", "hideFromGet": "hide_from_get"}
+    known = {"kind", "routes", "times", "probability", "skip", "seconds", "jitter", "retry_after"}
+    known |= {"status", "reason", "message", "body", "word", "hide_from_get"}
+    values = {names.get(name, name): value for name, value in item.items()}
+    if unknown := values.keys() - known:
+        raise bad_param(f"unknown field of a fault: {', '.join(sorted(unknown))}")
+    try:
+        values["kind"] = FaultKind(str(values.get("kind")))
+    except ValueError:
+        raise bad_param(f"kind must be one of {', '.join(FaultKind)}", "kind") from None
+    routes = values.get("routes", "*")
+    values["routes"] = (routes,) if isinstance(routes, str) else tuple(cast(Iterable[str], routes))
+    if values.get("retry_after") is not None:
+        values["retry_after"] = str(values["retry_after"])
+    return Fault(**values)  # pyright: ignore[reportArgumentType]
+
+
+def _shown(fault: Fault) -> JsonObject:
+    shown = asdict(fault)
+    shown.pop("until")
+    return shown
+
+
+def _endpoint(world: World, action: Action) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        call = Call("", raw_body=await request.body())
+        try:
+            world.settle()
+            answer = action(call.body(), str(request.path_params.get("id", "")))
+        except Refusal as refusal:
+            return Response(refusal.body(), refusal.status, media_type="application/json")
+        finally:
+            world.commit()
+        return Response(orjson.dumps(answer), media_type="application/json")
+
+    return endpoint

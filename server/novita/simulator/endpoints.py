@@ -1,0 +1,230 @@
+"""Real loopback listeners behind the ports of running instances: first refusing, then 502, then 200."""
+
+import asyncio
+import heapq
+import socket
+from dataclasses import dataclass, field
+
+import orjson
+
+from server.novita.simulator.instances import Instance, fraction
+from server.novita.simulator.world import World
+
+# Simulated seconds after running: until something listens, and from then until the application answers.
+REFUSES_FOR = 2.0
+BAD_GATEWAY_FOR = 2.5
+
+BAD_GATEWAY_PAGE = (
+    b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n"
+    b"<center><h1>502 Bad Gateway</h1></center>\r\n<hr><center>nginx</center>\r\n</body>\r\n</html>\r\n"
+)
+LONGEST_REQUEST_HEAD = 65_536
+
+
+@dataclass(slots=True, eq=False)
+class Listener:
+    """One container port of one instance. Bound from the start, so that its number is known while it refuses."""
+
+    instance: Instance
+    port: int
+    kind: str
+    socket: socket.socket | None
+    opens_at: float
+    answers_at: float
+    server: asyncio.Server | None = None
+    closed: bool = False
+    live: set[asyncio.Transport] = field(default_factory=set[asyncio.Transport])
+
+
+class Endpoints:
+    """Opens and closes them as instances come and go, at most `limit` at a time."""
+
+    def __init__(self, world: World, *, host: str, limit: int) -> None:
+        self._world = world
+        self._host = host
+        self._limit = limit
+        self._listeners: dict[str, list[Listener]] = {}
+        self._count = 0
+        self._due: list[tuple[float, int, Listener]] = []
+        self._pushed = 0
+        self._shared: dict[str, Listener] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        # (instance id, port) to "badGateway", "hang", "reset", "errorPage" or a status number as text.
+        self.modes: dict[tuple[str, int], str] = {}
+
+    def open(self, instance: Instance) -> None:
+        """Give every port without an address one; needs a running event loop."""
+        for port, kind in instance.ports:
+            if str(port) in instance.endpoints:
+                continue
+            number = self._open_own(instance, port, kind) if self._count < self._limit else self._open_shared(kind)
+            instance.loopback[str(port)] = number
+            at = f"{self._host}:{number}"
+            instance.endpoints[str(port)] = f"http://{at}" if kind == "http" else at
+        self._world.changed(instance)
+
+    def close(self, instance: Instance) -> None:
+        for listener in self._listeners.pop(instance.id, []):
+            self._count -= 1
+            self._shut(listener)
+
+    def reopen(self) -> None:
+        """After a restart of the simulator: the same ports where they are still free."""
+        for instance in self._world.instances.values():
+            if instance.is_running:
+                instance.endpoints = {}
+                self.open(instance)
+
+    def next_due(self) -> float | None:
+        return self._due[0][0] if self._due else None
+
+    def listen_where_due(self) -> None:
+        now = self._world.clock.now()
+        while self._due and self._due[0][0] <= now:
+            self._listen(heapq.heappop(self._due)[2])
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for listener in [*self._shared.values(), *(each for rows in self._listeners.values() for each in rows)]:
+            self._shut(listener)
+        self._listeners.clear()
+        self._shared.clear()
+
+    def mode(self, listener: Listener) -> str:
+        """What this listener answers with now."""
+        told = self.modes.get((listener.instance.id, listener.port), "")
+        if told or listener in self._shared.values():
+            return told
+        return "" if self._world.clock.now() >= listener.answers_at else "badGateway"
+
+    def _open_own(self, instance: Instance, port: int, kind: str) -> int:
+        bound = self._bind(instance.loopback.get(str(port), 0))
+        spread = 0.75 + fraction(self._world.seed, instance.id, instance.starts, port) / 2
+        opens_at = instance.running_since_sim + REFUSES_FOR * spread
+        listener = Listener(instance, port, kind, bound, opens_at, opens_at + BAD_GATEWAY_FOR * spread)
+        self._listeners.setdefault(instance.id, []).append(listener)
+        self._count += 1
+        self._pushed += 1
+        heapq.heappush(self._due, (opens_at, self._pushed, listener))
+        return int(bound.getsockname()[1])
+
+    def _open_shared(self, kind: str) -> int:
+        shared = self._shared.get(kind)
+        if shared is None:
+            nobody = next(iter(self._world.instances.values()))
+            shared = self._shared[kind] = Listener(nobody, 0, kind, self._bind(0), 0, 0)
+            self._listen(shared)
+        assert shared.socket is not None or shared.server is not None
+        bound = shared.socket or shared.server.sockets[0]  # pyright: ignore[reportOptionalMemberAccess]
+        return int(bound.getsockname()[1])
+
+    def _bind(self, wanted: int) -> socket.socket:
+        """Bound but not listening: connections are refused, and nobody else gets the port."""
+        for number in (wanted, 0) if wanted else (0,):
+            bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            if number:
+                # Connections of the run before may still linger on it.
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                bound.bind((self._host, number))
+            except OSError:
+                bound.close()
+                continue
+            bound.setblocking(False)
+            return bound
+        raise OSError("no loopback port is free")
+
+    def _listen(self, listener: Listener) -> None:
+        if listener.closed or listener.socket is None:
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(listener, listener.socket))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, listener: Listener, bound: socket.socket) -> None:
+        protocol = HttpEndpoint if listener.kind == "http" else TcpEndpoint
+        server = await asyncio.get_running_loop().create_server(lambda: protocol(self, listener), sock=bound)
+        if listener.closed:
+            server.close()
+            return
+        listener.server = server
+
+    def _shut(self, listener: Listener) -> None:
+        listener.closed = True
+        if listener.server is not None:
+            listener.server.close()
+        elif listener.socket is not None:
+            listener.socket.close()
+        for transport in list(listener.live):
+            transport.abort()
+
+
+class TcpEndpoint(asyncio.Protocol):
+    """Greets like an SSH server on port 22 and keeps quiet elsewhere."""
+
+    def __init__(self, endpoints: Endpoints, listener: Listener) -> None:
+        self._endpoints = endpoints
+        self._listener = listener
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._listener.live.add(transport)
+        if self._listener.port == 22:
+            transport.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            self._listener.live.discard(self._transport)
+
+
+class HttpEndpoint(TcpEndpoint):
+    """One answer a connection."""
+
+    def __init__(self, endpoints: Endpoints, listener: Listener) -> None:
+        super().__init__(endpoints, listener)
+        self._head = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._listener.live.add(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._head += data
+        if self._transport is None or len(self._head) > LONGEST_REQUEST_HEAD:
+            self.abort()
+        elif b"\r\n\r\n" in self._head:
+            self._answer(self._transport)
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _answer(self, transport: asyncio.Transport) -> None:
+        method, _, rest = self._head.partition(b" ")
+        path = rest.partition(b" ")[0].decode("latin-1")
+        match self._endpoints.mode(self._listener):
+            case "":
+                shown = {"instance": self._listener.instance.name, "port": self._listener.port, "path": path}
+                self._send(transport, method, 200, "application/json", orjson.dumps({"status": "ok", **shown}))
+            case "badGateway":
+                self._send(transport, method, 502, "text/html", BAD_GATEWAY_PAGE)
+            case "errorPage":
+                self._send(transport, method, 200, "text/html", BAD_GATEWAY_PAGE)
+            case "hang":
+                return
+            case "reset":
+                self.abort()
+            case status:
+                self._send(transport, method, int(status), "text/plain", b"answered as told\n")
+
+    def _send(self, transport: asyncio.Transport, method: bytes, status: int, kind: str, body: bytes) -> None:
+        head = (
+            f"HTTP/1.1 {status} -\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        transport.write(head.encode() + (b"" if method == b"HEAD" else body))
+        transport.close()

@@ -1,0 +1,129 @@
+"""A running simulator: its own HTTP server in the loop of whoever starts it."""
+
+import asyncio
+import socket
+from types import TracebackType
+from typing import Self
+
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from server.novita.simulator.app import TRANSPORT, create_app
+from server.novita.simulator.clock import WorldClock
+from server.novita.simulator.endpoints import Endpoints
+from server.novita.simulator.options import SimulatorOptions
+from server.novita.simulator.world import World
+
+# How long a call under way may take to finish when the simulator stops, in seconds.
+GRACE = 0.5
+ANY_KEY = "sk_simulator"
+
+
+class Simulator:
+    """`async with Simulator(SimulatorOptions(speed=50)) as simulator: ... simulator.url`.
+
+    It drives uvicorn's protocol itself: no signal handlers, no ticking main loop, and stopping takes no
+    longer than the calls under way.
+    """
+
+    def __init__(self, options: SimulatorOptions | None = None, *, clock: WorldClock | None = None) -> None:
+        self.options = options or SimulatorOptions()
+        self.world = World(self.options, clock)
+        self.api_key = self.options.api_keys[0] if self.options.api_keys else ANY_KEY
+        self.url = ""
+        self.endpoints = Endpoints(self.world, host="127.0.0.1", limit=self.options.max_listeners)
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+        self._pacer: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+
+    async def start(self) -> None:
+        bound = _bind(self.options.host, self.options.port)
+        host, port = bound.getsockname()[:2]
+        self.url = self.world.public_url = f"http://{host}:{port}"
+        self.world.endpoints = self.endpoints
+        self.world.on_plan = self._wake.set
+        self.world.settle()
+        self.endpoints.reopen()
+        self.world.commit()
+        config = Config(
+            create_app(self.world),
+            http=CuttableProtocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+        )
+        config.load()
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: CuttableProtocol(config=config, server_state=self._state, app_state={}), sock=bound, backlog=2048
+        )
+        self._pacer = asyncio.create_task(self._pace())
+
+    async def stop(self) -> None:
+        if self._server is None or self._pacer is None:
+            return
+        self._server.close()
+        self._pacer.cancel()
+        await asyncio.gather(self._pacer, return_exceptions=True)
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=GRACE)
+        for connection in list(self._state.connections):
+            if isinstance(connection, CuttableProtocol):
+                connection.transport.abort()
+        # Cutting the connection tells a hanging call that its caller is gone.
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=GRACE)
+        await self.endpoints.stop()
+        self.world.close()
+        self._server = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _pace(self) -> None:
+        """Listeners must open although nobody asks; one sleeper wakes for the earliest step of all."""
+        while True:
+            self._wake.clear()
+            self.world.settle()
+            self.endpoints.listen_where_due()
+            dues = [due for due in (self.world.next_due(), self.endpoints.next_due()) if due is not None]
+            try:
+                if dues:
+                    # A floor, so that thousands of steps are taken in handfuls.
+                    seconds = max(0.002, self.world.clock.real_seconds_until(min(dues)))
+                    await asyncio.sleep(0.002)
+                    await asyncio.wait_for(self._wake.wait(), seconds)
+                else:
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+
+class CuttableProtocol(HttpToolsProtocol):
+    """Hands the connection to the application, which may have to cut it."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope[TRANSPORT] = self.transport  # pyright: ignore[reportGeneralTypeIssues]
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if port:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind((host, port))
+    bound.setblocking(False)
+    return bound

@@ -1,0 +1,252 @@
+"""All state of the simulated provider, moved on only when somebody looks."""
+
+import heapq
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from server.novita.simulator import lifecycle
+from server.novita.simulator.catalog import Catalog
+from server.novita.simulator.clock import WorldClock
+from server.novita.simulator.faults import FATES, FaultKind, Faults
+from server.novita.simulator.index import InstanceIndex
+from server.novita.simulator.instances import Instance, Step, render, secret
+from server.novita.simulator.journal import Journal, Record
+from server.novita.simulator.options import SimulatorOptions
+from server.novita.simulator.seeds import first_records
+from server.novita.simulator.wire import JsonObject, not_found
+
+# Rendered instances kept; 1.5 KB each.
+RENDERED_LIMIT = 20_000
+
+
+@dataclass(slots=True)
+class Fates:
+    """What is to become of an instance; times in simulated seconds."""
+
+    pull_fails: bool = False
+    reclaim_after: float = -1
+    listed_after: float = 0
+    hidden: bool = False
+
+
+class EndpointHost(Protocol):
+    """Gives running instances addresses that answer."""
+
+    def open(self, instance: Instance) -> None: ...
+    def close(self, instance: Instance) -> None: ...
+
+
+class World:
+    """One account at the simulated provider.
+
+    Nothing here awaits, so each call is one indivisible step; `commit` writes it down before it is answered.
+    Time-driven steps wait in a heap and are taken in order at the next look (`settle`), so a hundred
+    thousand instances need no timers. They are not written down: they follow from what was.
+    """
+
+    def __init__(self, options: SimulatorOptions, clock: WorldClock | None = None) -> None:
+        self.options = options
+        self.seed = options.seed
+        self.clock = clock or WorldClock(options.speed)
+        self.catalog = Catalog(seed=options.seed, drift=options.price_drift, stock_factor=options.stock_factor)
+        self.faults = Faults(options.faults, seed=options.seed)
+        self.instances: dict[str, Instance] = {}
+        self.index = InstanceIndex()
+        # template, auth, storage, network, job, prewarm: plain records by id.
+        self.tables: dict[str, dict[str, JsonObject]] = {}
+        self.counters: Counter[str] = Counter()
+        # How many instances were ever made under each name, deleted ones included.
+        self.made: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+        self.endpoints: EndpointHost | None = None
+        # Called when a step was planned that may be earlier than all others.
+        self.on_plan: Callable[[], None] | None = None
+        # Where log addresses point; the running simulator knows its own URL.
+        self.public_url = "http://127.0.0.1"
+        self._due: list[tuple[float, int, Instance, Step]] = []
+        self._pushed = 0
+        self._rendered: dict[str, bytes] = {}
+        self._journal = Journal(options.state_file) if options.state_file else None
+        self._pending: list[Record] = []
+        self._restore()
+
+    def settle(self) -> float:
+        """Take every step whose time has come, in the order of their times. Returns the simulated time."""
+        now = self.clock.now()
+        while self._due and self._due[0][0] <= now:
+            _, _, instance, step = heapq.heappop(self._due)
+            # A command may have replaced the plan since; only the step that is still first counts.
+            if instance.steps and instance.steps[0] is step:
+                del instance.steps[0]
+                lifecycle.take_step(self, instance, step)
+                self._rendered.pop(instance.id, None)
+                self._push_next(instance)
+        return now
+
+    def next_due(self) -> float | None:
+        return self._due[0][0] if self._due else None
+
+    def plan(self, instance: Instance, steps: list[Step]) -> None:
+        """Replace what is to come for an instance."""
+        instance.steps = sorted(steps, key=lambda step: step[0])
+        self._push_next(instance)
+        self.changed(instance)
+
+    def changed(self, instance: Instance) -> None:
+        """Remember to write the instance down, and to show it anew."""
+        self._rendered.pop(instance.id, None)
+        self._pending.append(("instance", instance.id, instance))
+
+    def add_instance(self, instance: Instance) -> None:
+        self.instances[instance.id] = instance
+        self.made[instance.name] += 1
+        self._pending.append(("made", instance.name, {"count": self.made[instance.name]}))
+
+    def forget_instance(self, instance: Instance) -> None:
+        self.index.remove(instance)
+        self.instances.pop(instance.id, None)
+        self._rendered.pop(instance.id, None)
+        self._pending.append(("instance", instance.id, None))
+
+    def fates(self, route: str) -> Fates:
+        """What the faults have in store for the instance that this call makes or starts."""
+        fates = Fates()
+        for fault in self.faults.strike(route, FATES) if self.faults.active else ():
+            match fault.kind:
+                case FaultKind.PULL_FAILURE:
+                    fates.pull_fails = True
+                case FaultKind.SPOT_RECLAIM:
+                    fates.reclaim_after = fault.seconds * self.clock.speed
+                case _:
+                    fates.listed_after = fault.seconds * self.clock.speed
+                    fates.hidden = fault.hide_from_get
+        return fates
+
+    def set_status(self, instance: Instance, status: str) -> None:
+        before, instance.status = instance.status, status
+        self.index.move(instance, before)
+
+    def instance(self, instance_id: str) -> Instance:
+        instance = self.instances.get(instance_id)
+        if instance is None:
+            raise not_found("instance")
+        return instance
+
+    def show(self, instance: Instance) -> bytes:
+        head = self._rendered.get(instance.id)
+        if head is None:
+            if len(self._rendered) >= RENDERED_LIMIT:
+                self._rendered.clear()
+            head = self._rendered[instance.id] = self.render(instance)
+        return b'%b%d"}' % (head, lifecycle.used_seconds(self, instance))
+
+    def render(self, instance: Instance, with_status: str = "") -> bytes:
+        jobs = [{"Id": job, "type": str(self.table("job")[job]["type"])} for job in instance.jobs]
+        logs = f"{self.public_url}/control/instances"
+        return render(instance, seed=self.seed, logs=logs, jobs=cast(list[JsonObject], jobs), with_status=with_status)
+
+    def set_stock(self, product_id: str, cluster_id: str, free: int) -> None:
+        self.catalog.set_stock(product_id, cluster_id, free)
+        total = self.catalog.total[product_id, cluster_id]
+        self._pending.append(("stock", f"{product_id}@{cluster_id}", {"total": total}))
+
+    def set_speed(self, speed: float) -> None:
+        self.clock.set_speed(speed)
+        if self.on_plan is not None:
+            self.on_plan()
+
+    def table(self, name: str) -> dict[str, JsonObject]:
+        return self.tables.setdefault(name, {})
+
+    def put(self, table: str, key: str, record: JsonObject) -> None:
+        self.table(table)[key] = record
+        self._pending.append((table, key, record))
+
+    def drop(self, table: str, key: str) -> None:
+        self.table(table).pop(key, None)
+        self._pending.append((table, key, None))
+
+    def next_number(self, what: str) -> int:
+        self.counters[what] += 1
+        self._pending.append(("counter", what, {"count": self.counters[what]}))
+        return self.counters[what]
+
+    def new_id(self, what: str, size: int = 8) -> str:
+        return secret(self.seed, what, self.next_number(what), size=size)
+
+    def commit(self) -> None:
+        """Write down what this call changed; a killed simulator then finds all of it or nothing."""
+        pending, self._pending = self._pending, []
+        if self._journal is None or not pending:
+            return
+        pending.append(self._time_record())
+        self._journal.append(pending)
+        if self._journal.is_long:
+            self._journal.rewrite(self._everything())
+
+    def close(self) -> None:
+        if self._journal is not None:
+            self.commit()
+            self._journal.close()
+
+    def _push_next(self, instance: Instance) -> None:
+        if instance.steps:
+            self._pushed += 1
+            heapq.heappush(self._due, (instance.steps[0][0], self._pushed, instance, instance.steps[0]))
+            if self.on_plan is not None:
+                self.on_plan()
+
+    def _restore(self) -> None:
+        records = self._journal.read() if self._journal else []
+        for table, key, record in records:
+            self._load(table, key, record)
+        if not records:
+            for table, key, first in first_records(self.clock.wall()):
+                self.put(table, key, first)
+            self.counters["template"] = 107_671 + len(self.table("template"))
+            self._pending.append(("counter", "template", {"count": self.counters["template"]}))
+        for instance in sorted(self.instances.values(), key=lambda each: each.seq):
+            if instance.listed:
+                self.index.add(instance)
+            if instance.holds_stock:
+                self.catalog.taken[instance.product_id, instance.cluster_id] += instance.gpu_num
+            self._push_next(instance)
+        self.commit()
+
+    def _load(self, table: str, key: str, record: JsonObject | None) -> None:
+        match table, record:
+            case "time", dict():
+                # Time went on while the simulator was down, just as it does at a real provider.
+                down = max(0.0, self.clock.wall() - float(str(record["wall"])))
+                self.clock.set_now(float(str(record["sim"])) + down * self.clock.speed)
+            case "instance", None:
+                self.instances.pop(key, None)
+            case "instance", dict():
+                self.instances[key] = Instance.load(record)
+            case "counter", dict():
+                self.counters[key] = int(str(record["count"]))
+            case "made", dict():
+                self.made[key] = int(str(record["count"]))
+            case "stock", dict():
+                product_id, _, cluster_id = key.partition("@")
+                self.catalog.total[product_id, cluster_id] = int(str(record["total"]))
+            case _, None:
+                self.table(table).pop(key, None)
+            case _, dict():
+                self.table(table)[key] = record
+
+    def _time_record(self) -> Record:
+        return ("time", "", {"sim": self.clock.now(), "wall": self.clock.wall()})
+
+    def _everything(self) -> list[Record]:
+        records: list[Record] = [("instance", each.id, each) for each in self.instances.values()]
+        records.extend(("made", name, {"count": count}) for name, count in self.made.items())
+        records.extend(("counter", what, {"count": count}) for what, count in self.counters.items())
+        for (product, cluster), total in self.catalog.total.items():
+            records.append(("stock", f"{product}@{cluster}", {"total": total}))
+        for name, rows in self.tables.items():
+            records.extend((name, key, record) for key, record in rows.items())
+        records.append(self._time_record())
+        return records
