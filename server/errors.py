@@ -113,6 +113,11 @@ class NovitaError(PilotlightError):
     code: ClassVar[str] = "PROVIDER_ERROR"
     retryable: ClassVar[bool] = False
 
+    # Whether it is certain that the call changed nothing at the provider. Only then may a create be asked for again;
+    # otherwise something may exist and be billed, and has to be looked up first. The class says what is usual, the
+    # client corrects it per call (no connection at all is certain, one that broke is not).
+    is_certain_refusal: bool = False
+
     def __init__(self, message: str, *, status: int | None = None, reason: str | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -125,6 +130,7 @@ class RateLimited(NovitaError):
 
     code = "RATE_LIMITED"
     retryable = True
+    is_certain_refusal = True
 
     def __init__(
         self, message: str, *, retry_after: timedelta | None = None, status: int | None = 429, reason: str | None = None
@@ -138,6 +144,7 @@ class CircuitOpen(NovitaError):
 
     code = "CIRCUIT_OPEN"
     retryable = True
+    is_certain_refusal = True
 
     def __init__(self, message: str, *, retry_after: timedelta) -> None:
         super().__init__(message)
@@ -163,6 +170,7 @@ class InsufficientResource(NovitaError):
 
     code = "RESOURCE_CONSTRAINTS"
     retryable = True
+    is_certain_refusal = True
 
 
 class InvalidStateChange(NovitaError):
@@ -175,24 +183,28 @@ class ProviderNotFound(NovitaError):
     """The provider has no such thing."""
 
     code = "PROVIDER_NOT_FOUND"
+    is_certain_refusal = True
 
 
 class AuthFailed(NovitaError):
     """The key is wrong, or may not do this."""
 
     code = "PROVIDER_AUTH_FAILED"
+    is_certain_refusal = True
 
 
 class BalanceExhausted(NovitaError):
     """Money or quota."""
 
     code = "BALANCE_EXHAUSTED"
+    is_certain_refusal = True
 
 
 class ValidationFailed(NovitaError):
     """The provider refused a field."""
 
     code = "PROVIDER_VALIDATION_FAILED"
+    is_certain_refusal = True
 
 
 class ProviderError(NovitaError):

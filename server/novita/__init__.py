@@ -1,0 +1,1 @@
+"""Novita.ai: the only place that knows what its API looks like."""

@@ -1,0 +1,1 @@
+"""The provider's calls by subject; `NovitaClient` is all of them together."""

@@ -1,0 +1,139 @@
+"""The way of every call: circuit, slot, leave from the limiter, the wire, the answer's meaning; again if that helps."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
+
+import orjson
+import structlog
+
+from server.errors import CircuitOpen, NovitaError, ProviderError, ProviderTimeout, ProviderUnreachable, RateLimited
+from server.novita.breaker import Breaker, Permit
+from server.novita.call import Call
+from server.novita.fields import Fields, Unreadable
+from server.novita.http import Answer, Http, NotConnected
+from server.novita.lane import Lane
+from server.novita.limiter import Limiter
+from server.novita.priority import Priority
+from server.novita.retry import Retry
+from server.novita.ticks import Ticks
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class Transport:
+    """Knows how calls are made, and no call in particular."""
+
+    def __init__(
+        self, http: Http, *, breaker: Breaker, limiter: Limiter, retry: Retry, slots_per_route: int, ticks: Ticks
+    ) -> None:
+        self._http = http
+        self._breaker = breaker
+        self._limiter = limiter
+        self._retry = retry
+        self._slots_per_route = slots_per_route
+        self._ticks = ticks
+        self._lanes: dict[str, Lane] = {}
+
+    async def call(self, call: Call, read: Callable[[Fields], T], *, priority: Priority) -> T:
+        """Make the call and read its answer; raises NovitaError and nothing else."""
+        asked_at = self._ticks.now()
+        is_certain = True
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return _read(await self._attempt(call, priority, asked_at, attempt), read)
+            except NovitaError as error:
+                # An earlier attempt may have been done without our learning of it, however clear this refusal is.
+                is_certain = is_certain and error.is_certain_refusal
+                error.is_certain_refusal = is_certain
+                wait = self._retry.wait(call, error, attempt=attempt, elapsed=self._ticks.now() - asked_at)
+                if wait is None:
+                    raise
+                log.warning(
+                    "novita call is tried again",
+                    route=call.route,
+                    attempt=attempt,
+                    after_seconds=round(wait, 3),
+                    code=error.code,
+                    status=error.status,
+                    error=error.message,
+                )
+            await self._ticks.sleep(wait)  # no slot and no token are held here
+
+    async def _attempt(self, call: Call, priority: Priority, asked_at: float, attempt: int) -> Answer:
+        route = call.route
+        self._breaker.check(route)  # before waiting in any line: a call that can't be made fails at once
+        lane = self._lanes.get(route)
+        if lane is None:
+            lane = self._lanes[route] = Lane(route, self._slots_per_route)
+        if not lane.try_take(priority):
+            await self._in_time(lane.take(priority), asked_at)
+        try:
+            if not self._limiter.try_take():
+                await self._in_time(self._limiter.take(route, priority), asked_at)
+            try:
+                permit = self._breaker.enter(route)
+            except CircuitOpen:
+                self._limiter.give_back()  # it opened while we stood in line; those behind us learn it at once too
+                raise
+            with permit:
+                return await self._send(call, permit, attempt)
+        finally:
+            lane.give_back()
+
+    async def _in_time(self, wait: Coroutine[None, None, None], asked_at: float) -> None:
+        """Wait in one of our lines, but not longer than the call as a whole may take."""
+        try:
+            async with asyncio.timeout(self._retry.deadline.total_seconds() - (self._ticks.now() - asked_at)):
+                await wait
+        except TimeoutError:
+            fault = RateLimited("too many calls wait in our own line", status=None)
+        else:
+            return
+        raise fault
+
+    async def _send(self, call: Call, permit: Permit, attempt: int) -> Answer:
+        started = self._ticks.now()
+        status: int | None = None
+        try:
+            answer = await self._http.send(call)
+        except NovitaError as error:
+            status = error.status
+            _judge(error, permit)
+            raise
+        else:
+            status = answer.status
+            permit.answered()
+            return answer
+        finally:
+            log.debug(
+                "novita call",
+                route=call.route,
+                status=status,
+                attempt=attempt,
+                duration_ms=round((self._ticks.now() - started) * 1000, 1),
+            )
+
+
+def _judge(error: NovitaError, permit: Permit) -> None:
+    if isinstance(error, NotConnected):
+        permit.not_connected()
+    elif isinstance(error, ProviderTimeout | ProviderUnreachable) or (error.status is not None and error.status >= 500):
+        permit.failed()
+    else:
+        permit.answered()
+
+
+def _read(answer: Answer, read: Callable[[Fields], T]) -> T:
+    """The answer as a typed value. An empty body is an empty object: some calls answer that way."""
+    try:
+        return read(Fields(orjson.loads(answer.body) if answer.body.strip() else {}))
+    except orjson.JSONDecodeError:
+        problem = "it is not JSON"
+    except Unreadable as unreadable:
+        problem = str(unreadable)
+    raise ProviderError(f"the answer can't be read: {problem}", status=answer.status)

@@ -1,0 +1,315 @@
+"""An instance as Novita describes it, and the request that makes one."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pydantic import SecretStr
+
+from server.novita.fields import Fields
+from server.novita.wire.catalog import region_code
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A port of the instance; `address` is a URL for http, host:port for tcp, None until the instance runs."""
+
+    port: int
+    type: str
+    address: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Env:
+    key: str
+    value: str = field(repr=False)  # tokens of all kinds are handed to machines this way
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    name: str
+    port: int
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    type: str
+    id: str | None
+    size_gb: int | None
+    mount_path: str
+
+
+@dataclass(frozen=True, slots=True)
+class StatusError:
+    """The only way a failure is reported: there is no failed status."""
+
+    state: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ssh:
+    """How to log in. All of it changes with every start."""
+
+    command: str | None
+    password: SecretStr | None
+    is_running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WebTerminal:
+    address: str | None = field(repr=False)
+    username: str | None
+    password: SecretStr | None
+    is_running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Jupyter:
+    port: int | None
+    address: str | None = field(repr=False)  # may carry its token
+    is_running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    system_address: str | None = field(repr=False)
+    instance_address: str | None = field(repr=False)
+    is_running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteInstance:
+    """One machine at the provider. `status` is the provider's own word, known to us or not."""
+
+    id: str
+    name: str
+    status: str
+    cluster_id: str | None
+    cluster_name: str | None
+    region: str | None
+    product_id: str | None
+    product_name: str | None
+    kind: str | None
+    gpu_count: int | None
+    cpu_count: int | None
+    memory_gb: int | None
+    rootfs_gb: int | None
+    image: str | None
+    image_auth_id: str | None
+    command: str | None = field(repr=False)
+    entrypoint: str | None = field(repr=False)
+    endpoints: tuple[Endpoint, ...]
+    envs: tuple[Env, ...]
+    tools: tuple[Tool, ...]
+    volumes: tuple[Volume, ...]
+    network_id: str | None
+    network_ip: str | None
+    status_error: StatusError | None
+    billing_mode: str | None
+    price_e5: int | None
+    end_at: datetime | None
+    spot_status: str | None
+    spot_reclaim_at: datetime | None
+    created_at: datetime | None
+    last_started_at: datetime | None
+    last_stopped_at: datetime | None
+    used_seconds: int | None
+    keep_data_days: int | None
+    ssh: Ssh | None
+    web_terminal: WebTerminal | None
+    jupyter: Jupyter | None
+    logs: Logs | None
+    jobs: tuple[str, ...]  # kinds of background work under way; most calls are refused meanwhile
+
+    @classmethod
+    def read(cls, raw: Fields) -> "RemoteInstance":
+        cluster_name = raw.maybe("clusterName")
+        network = raw.within("network")
+        return cls(
+            id=raw.identity("id"),
+            name=raw.text("name"),
+            status=raw.text("status"),
+            cluster_id=raw.maybe("clusterId"),
+            cluster_name=cluster_name,
+            region=region_code(cluster_name) if cluster_name else None,
+            product_id=raw.maybe("productId"),
+            product_name=raw.maybe("productName"),
+            kind=raw.maybe("kind"),
+            gpu_count=raw.integer("gpuNum"),
+            cpu_count=raw.integer("cpuNum"),
+            memory_gb=raw.integer("memory"),
+            rootfs_gb=raw.integer("rootfsSize"),
+            image=raw.maybe("imageUrl"),
+            image_auth_id=raw.maybe("imageAuthId"),
+            command=raw.maybe("command"),
+            entrypoint=raw.maybe("entrypoint"),
+            endpoints=read_endpoints(raw),
+            envs=read_envs(raw),
+            tools=read_tools(raw),
+            volumes=read_volumes(raw, "volumeMounts"),
+            network_id=network.maybe("id"),
+            network_ip=network.maybe("ip"),
+            status_error=_status_error(raw.within("statusError")),
+            billing_mode=raw.maybe("billingMode"),
+            price_e5=raw.money("instancePrice"),
+            end_at=raw.time("endTime"),
+            spot_status=raw.maybe("spotStatus"),
+            spot_reclaim_at=raw.time("spotReclaimTime"),
+            created_at=raw.time("createdAt"),
+            last_started_at=raw.time("lastStartedAt"),
+            last_stopped_at=raw.time("lastStoppedAt"),
+            used_seconds=raw.integer("useTime"),
+            keep_data_days=raw.integer("keepDataDay"),
+            ssh=_ssh(raw),
+            web_terminal=_web_terminal(raw.within("connectComponentWebTerminal")),
+            jupyter=_jupyter(raw.within("connectComponentJupyter")),
+            logs=_logs(raw.within("connectComponentLog")),
+            jobs=tuple(job.text("type") for job in raw.objects("jobs")),
+        )
+
+
+def read_endpoints(raw: Fields) -> tuple[Endpoint, ...]:
+    return tuple(
+        Endpoint(port=port, type=item.text("type"), address=item.maybe("endpoint"))
+        for item in raw.objects("portMappings")
+        if (port := item.integer("port")) is not None
+    )
+
+
+def read_envs(raw: Fields) -> tuple[Env, ...]:
+    return tuple(Env(item.text("key"), item.text("value")) for item in raw.objects("envs"))
+
+
+def read_tools(raw: Fields) -> tuple[Tool, ...]:
+    return tuple(
+        Tool(name=item.text("name"), port=port, type=item.text("type"))
+        for item in raw.objects("tools")
+        if (port := item.integer("port")) is not None
+    )
+
+
+def read_volumes(raw: Fields, name: str) -> tuple[Volume, ...]:
+    return tuple(
+        Volume(
+            type=item.text("type"),
+            id=item.maybe("id"),
+            size_gb=item.integer("size"),
+            mount_path=item.text("mountPath"),
+        )
+        for item in raw.objects(name)
+    )
+
+
+def _status_error(raw: Fields) -> StatusError | None:
+    state, message = raw.text("state"), raw.text("message")
+    return StatusError(state, message) if state or message else None
+
+
+def _ssh(raw: Fields) -> Ssh | None:
+    component = raw.within("connectComponentSSH")
+    # The two flat fields are from the documents of 2024.
+    command = component.maybe("sshCommand") or raw.maybe("sshCommand")
+    password = component.maybe("password") or raw.maybe("sshPassword")
+    if command is None and password is None:
+        return None
+    return Ssh(command, _secret(password), component.flag("isRunning"))
+
+
+def _web_terminal(raw: Fields) -> WebTerminal | None:
+    address = raw.maybe("address")
+    if address is None:
+        return None
+    return WebTerminal(address, raw.maybe("username"), _secret(raw.maybe("password")), raw.flag("isRunning"))
+
+
+def _jupyter(raw: Fields) -> Jupyter | None:
+    address = raw.maybe("address")
+    return Jupyter(raw.integer("port"), address, raw.flag("isRunning")) if address else None
+
+
+def _logs(raw: Fields) -> Logs | None:
+    system, instance = raw.maybe("systemLogAddress"), raw.maybe("instanceLogAddress")
+    return Logs(system, instance, raw.flag("isRunning")) if system or instance else None
+
+
+def _secret(value: str | None) -> SecretStr | None:
+    return SecretStr(value) if value else None
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port to open; `type` is http or tcp."""
+
+    port: int
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorageMount:
+    storage_id: str
+    mount_point: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateInstance:
+    """A whole create request. It never names a template: a template is a recipe that is copied into these fields."""
+
+    name: str
+    product_id: str
+    image: str
+    rootfs_gb: int
+    gpu_count: int = 1
+    kind: str = "gpu"
+    cluster_id: str | None = None  # None lets the provider pick any
+    billing_mode: str | None = None  # onDemand, monthly or spot; None is the product's default
+    ports: tuple[Port, ...] = ()
+    envs: tuple[Env, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    command: str | None = field(default=None, repr=False)
+    entrypoint: str | None = field(default=None, repr=False)
+    image_auth_id: str | None = None
+    image_auth: SecretStr | None = None  # "user:password"; a stored auth's id is the better way
+    network_storages: tuple[StorageMount, ...] = ()
+    network_id: str | None = None
+    months: int | None = None
+    auto_renew: bool | None = None
+    auto_renew_months: int | None = None
+    min_cuda_version: str | None = None
+    local_storage_mount_point: str | None = None  # cpu kind only
+
+    def to_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "name": self.name,
+            "productId": self.product_id,
+            "rootfsSize": self.rootfs_gb,
+            "imageUrl": self.image,
+            "kind": self.kind,
+            "gpuNum": self.gpu_count if self.kind == "gpu" else None,
+            "clusterId": self.cluster_id,
+            "billingMode": self.billing_mode,
+            # A string here, objects in an edit, groups in a template: the provider's choice.
+            "ports": ",".join(f"{port.port}/{port.type}" for port in self.ports) or None,
+            "envs": envs_to_json(self.envs) or None,
+            "tools": [{"name": tool.name, "port": str(tool.port), "type": tool.type} for tool in self.tools] or None,
+            "command": self.command,
+            "entrypoint": self.entrypoint,
+            "imageAuthId": self.image_auth_id,
+            "imageAuth": self.image_auth.get_secret_value() if self.image_auth else None,
+            "networkStorages": [
+                {"Id": mount.storage_id, "mountPoint": mount.mount_point} for mount in self.network_storages
+            ]
+            or None,
+            "networkId": self.network_id,
+            "month": self.months,
+            "autoRenew": self.auto_renew,
+            "autoRenewMonth": self.auto_renew_months,
+            "minCudaVersion": self.min_cuda_version,
+            "localStorageMountPoint": self.local_storage_mount_point,
+        }
+        return {name: value for name, value in body.items() if value is not None}
+
+
+def envs_to_json(envs: tuple[Env, ...]) -> list[dict[str, str]]:
+    return [{"key": env.key, "value": env.value} for env in envs]

@@ -1,0 +1,97 @@
+"""Templates: recipes that are copied into a create request."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from server.novita.fields import Fields
+from server.novita.wire.instance import Env, Port, Tool, Volume, envs_to_json, read_envs, read_tools, read_volumes
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    id: str
+    name: str
+    type: str
+    channel: str
+    image: str
+    image_auth_id: str | None  # the wire calls it imageAuth; it is the id of a registry auth all the same
+    start_command: str | None = field(repr=False)
+    entrypoint: str | None = field(repr=False)
+    rootfs_gb: int | None
+    ports: tuple[Port, ...]
+    envs: tuple[Env, ...]
+    tools: tuple[Tool, ...]
+    volumes: tuple[Volume, ...]
+    readme: str = field(repr=False)
+    logo: str | None = field(repr=False)
+    min_cuda_version: str | None
+    created_at: datetime | None
+
+    @classmethod
+    def read(cls, raw: Fields) -> "Template":
+        return cls(
+            id=raw.identity("Id", "id"),
+            name=raw.text("name"),
+            type=raw.text("type"),
+            channel=raw.text("channel"),
+            image=raw.text("image"),
+            image_auth_id=raw.maybe("imageAuth"),
+            start_command=raw.maybe("startCommand"),
+            entrypoint=raw.maybe("entrypoint"),
+            rootfs_gb=raw.integer("rootfsSize"),
+            ports=tuple(
+                Port(port, group.text("type")) for group in raw.objects("ports") for port in group.integers("ports")
+            ),
+            envs=read_envs(raw),
+            tools=read_tools(raw),
+            volumes=read_volumes(raw, "volumes"),
+            readme=raw.text("readme"),
+            logo=raw.maybe("logo"),
+            min_cuda_version=raw.maybe("minCudaVersion"),
+            created_at=raw.time("createTime"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateDraft:
+    """What a template is made from."""
+
+    name: str
+    image: str
+    rootfs_gb: int
+    channel: str = "private"
+    type: str = "instance"
+    image_auth_id: str | None = None
+    start_command: str = field(default="", repr=False)
+    entrypoint: str = field(default="", repr=False)
+    ports: tuple[Port, ...] = ()
+    envs: tuple[Env, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    readme: str = field(default="", repr=False)
+    min_cuda_version: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        grouped: dict[str, list[int]] = {}
+        for port in self.ports:
+            grouped.setdefault(port.type, []).append(port.port)
+        return {
+            "name": self.name,
+            "type": self.type,
+            "channel": self.channel,
+            "image": self.image,
+            "imageAuth": self.image_auth_id or "",
+            "startCommand": self.start_command,
+            "entrypoint": self.entrypoint,
+            "rootfsSize": self.rootfs_gb,
+            "ports": [{"type": kind, "ports": numbers} for kind, numbers in grouped.items()],
+            "envs": envs_to_json(self.envs),
+            "tools": [{"name": tool.name, "port": tool.port, "type": tool.type} for tool in self.tools],
+            "volumes": [
+                {"type": volume.type, "size": volume.size_gb or 0, "mountPath": volume.mount_path}
+                for volume in self.volumes
+            ],
+            "readme": self.readme,
+            "minCudaVersion": self.min_cuda_version,
+        }
