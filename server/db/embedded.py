@@ -40,7 +40,7 @@ SETTINGS = {
     "log_timezone": "UTC",
     "log_checkpoints": "off",
 }
-# Safe against a crash of the server, not of the machine: for databases that live as long as a test.
+# A killed server forgets its last commits, a killed machine everything: for databases that live as long as a test.
 NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 

@@ -103,7 +103,7 @@ def _try(file: int) -> bool:
 
 def _living_owner(file: int) -> int | None:
     pid, _, start = os.pread(file, 100, 0).decode().partition(" ")
-    return int(pid) if start and processes.started(int(pid)) == start else None
+    return int(pid) if pid.isdigit() and processes.started(int(pid)) == start else None
 
 
 def _not_yours(home: Path, made_by: int) -> StartupProblem:

@@ -1,0 +1,101 @@
+"""Other processes that own an embedded PostgreSQL, for tests that kill them."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+
+from server.db.processes import started
+
+ROOT = Path(__file__).parents[3]
+
+# Prints what it runs and waits; a StartupProblem goes to stdout as well, so that one readline tells the story.
+OWN = """
+import asyncio, sys
+from pathlib import Path
+from server.db import child
+from server.db.embedded import EmbeddedPostgres
+from server.errors import StartupProblem
+
+async def own():
+    async with EmbeddedPostgres(Path(sys.argv[1]), durable="durable" in sys.argv) as running:
+        print(running.pid, running.url, flush=True)
+        await asyncio.Event().wait()
+
+child.KERNEL_TIES = child.KERNEL_TIES and "watch" not in sys.argv
+try:
+    asyncio.run(own())
+except StartupProblem as problem:
+    print("problem", problem, flush=True)
+except KeyboardInterrupt:
+    pass
+"""
+
+
+@dataclass
+class Owner:
+    """A process that owns the home, or could not."""
+
+    process: asyncio.subprocess.Process
+    said: str
+
+    @property
+    def pid(self) -> int:
+        return int(self.said.split()[0])
+
+    @property
+    def url(self) -> str:
+        return self.said.split()[1]
+
+    async def end_by(self, number: signal.Signals) -> None:
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        await self.process.wait()
+
+
+@asynccontextmanager
+async def owner(home: Path, *options: str, python: str = sys.executable, **how: object) -> AsyncIterator[Owner]:
+    """Start a process that owns the home; it is ended with the test."""
+    process = await asyncio.create_subprocess_exec(
+        python,
+        *("-c", OWN, str(home), *options),
+        cwd="/",
+        env={"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "PYTHONDONTWRITEBYTECODE": "1"},
+        stdout=asyncio.subprocess.PIPE,
+        **how,  # pyright: ignore[reportArgumentType]
+    )
+    try:
+        assert process.stdout is not None
+        said = (await asyncio.wait_for(process.stdout.readline(), 30)).decode().strip()
+        yield (owner := Owner(process, said))
+        await owner.end_by(signal.SIGKILL)
+        await eventually(lambda: said.startswith("problem") or started(owner.pid) is None)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def eventually(is_true: Callable[[], bool], *, within: float = 10) -> None:
+    deadline = time.monotonic() + within
+    while not is_true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.01)
+
+
+async def run(url: str, *statements: str) -> object:
+    """Run the statements and give the last one's single value."""
+    connection = await asyncpg.connect(url, timeout=10)
+    try:
+        for statement in statements:
+            value = await connection.fetchval(statement)
+        return value
+    finally:
+        await connection.close()
