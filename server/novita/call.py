@@ -25,7 +25,8 @@ class Call:
 
     @property
     def route(self) -> str:
-        return f"{self.method} {self.path}"
+        # Metrics share a path with instances, below another prefix.
+        return f"{self.method} {self.path if self.prefix == PREFIX else self.prefix + self.path}"
 
 
 def get(path: str, *, prefix: str = PREFIX, **query: str | int | tuple[str, ...] | None) -> Call:

@@ -8,7 +8,9 @@ from pydantic import SecretStr
 
 from server.novita.breaker import Breaker, BreakerSnapshot
 from server.novita.calls.catalog import CatalogCalls
+from server.novita.calls.images import ImageCalls
 from server.novita.calls.instances import InstanceCalls
+from server.novita.calls.storage import StorageCalls
 from server.novita.calls.templates import TemplateCalls
 from server.novita.http import Http
 from server.novita.limiter import Limiter, LimiterSnapshot
@@ -26,7 +28,7 @@ class ClientSnapshot:
     limiter: LimiterSnapshot
 
 
-class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls):
+class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls, StorageCalls, ImageCalls):
     """Use it as `async with`, or open and close it. Every method raises NovitaError and nothing else, and takes a
     `priority`: calls that a person waits for go before polling ones."""
 
@@ -60,8 +62,8 @@ class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls):
         self._http.open()
 
     async def close(self) -> None:
-        await self.limiter.close()
         await self._http.close()
+        await self.limiter.close()
 
     def snapshot(self) -> ClientSnapshot:
         """How the way to the provider is doing, for people and metrics."""

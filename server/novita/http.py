@@ -32,6 +32,10 @@ class NotConnected(ProviderUnreachable):
     is_certain_refusal = True
 
 
+class ClientClosed(NotConnected):
+    """Our own client was closed, or never opened: no fault of the provider's, and nothing to wait for."""
+
+
 class TooLarge(ProviderError):
     """The answer is larger than any answer should be; asking again would only fetch it again."""
 
@@ -59,9 +63,9 @@ class Http:
         )
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        session, self._session = self._session, None  # first, so that no call begins while the session closes
+        if session is not None:
+            await session.close()
 
     async def send(self, call: Call) -> Answer:
         """Send it once. Raises nothing but NovitaError, and never with the library's own exception attached: those
@@ -82,7 +86,7 @@ class Http:
 
     async def _exchange(self, call: Call) -> tuple[int, bytes, str | None]:
         if self._session is None:
-            raise NotConnected("the client is not open")
+            raise ClientClosed("the client is not open")
         # A redirect is not followed: it would carry the key to wherever the answer says.
         async with self._session.request(
             call.method,

@@ -72,9 +72,12 @@ class Limiter:
         )
 
     async def close(self) -> None:
+        """Nobody is left standing in line: they go, and meet a closed client."""
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.gather(self._pump, return_exceptions=True)
+        while self._waiters.call_next():
+            pass
 
     async def _let_go(self) -> None:
         """Runs while somebody waits."""

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from server.errors import NovitaError, ProviderError, ProviderTimeout, ProviderUnreachable, RateLimited
 from server.novita.call import Call
-from server.novita.http import TooLarge
+from server.novita.http import ClientClosed, TooLarge
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +43,6 @@ def _may_pass(error: NovitaError) -> bool:
     if isinstance(error, ProviderError):
         # A 5xx, or a success that nobody can read; a redirect or a huge answer would only come again.
         return not isinstance(error, TooLarge) and (error.status is None or not 300 <= error.status < 500)
-    return isinstance(error, RateLimited | ProviderTimeout | ProviderUnreachable)
+    return isinstance(error, RateLimited | ProviderTimeout | ProviderUnreachable) and not isinstance(
+        error, ClientClosed
+    )

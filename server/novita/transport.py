@@ -11,7 +11,7 @@ from server.errors import CircuitOpen, NovitaError, ProviderError, ProviderTimeo
 from server.novita.breaker import Breaker, Permit
 from server.novita.call import Call
 from server.novita.fields import Fields, Unreadable
-from server.novita.http import Answer, Http, NotConnected
+from server.novita.http import Answer, ClientClosed, Http, NotConnected
 from server.novita.lane import Lane
 from server.novita.limiter import Limiter
 from server.novita.priority import Priority
@@ -120,6 +120,8 @@ class Transport:
 
 
 def _judge(error: NovitaError, permit: Permit) -> None:
+    if isinstance(error, ClientClosed):
+        return  # leaving without a verdict
     if isinstance(error, NotConnected):
         permit.not_connected()
     elif isinstance(error, ProviderTimeout | ProviderUnreachable) or (error.status is not None and error.status >= 500):
