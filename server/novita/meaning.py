@@ -147,7 +147,7 @@ def clean(text: str, secrets: tuple[SecretStr, ...]) -> str:
     """One line of bounded length without the secrets that the provider may have echoed."""
     for secret in secrets:
         if clear := secret.get_secret_value():
-            text = text.replace(clear, "***")
+            text = re.sub(re.escape(clear), "***", text, flags=re.IGNORECASE)
     text = " ".join("".join(each if each.isprintable() else " " for each in text[: LONGEST_MESSAGE * 4]).split())
     return text if len(text) <= LONGEST_MESSAGE else text[: LONGEST_MESSAGE - 1] + "…"
 
