@@ -103,7 +103,8 @@ class DataDirectory:
         single = [binary("postgres"), "--single", "-D", unfinished, "-c", f"fsync={'on' if durable else 'off'}"]
         statements = [
             f"CREATE ROLE {ROLE} LOGIN CREATEDB PASSWORD '{password}'",
-            f"CREATE DATABASE {DATABASE} OWNER {ROLE}",
+            f"ALTER DATABASE postgres RENAME TO {DATABASE}",  # a copy would cost 60 ms and 8 MB
+            f"ALTER DATABASE {DATABASE} OWNER TO {ROLE}",
         ]
         await self._run([*single, "template1"], around=around, log=log, text="\n".join([*statements, ""]))
 

@@ -159,7 +159,7 @@ class EmbeddedPostgres:
         try:
             connection = await asyncpg.connect(running.url, timeout=READY_SECONDS)
             await connection.close()
-        except (asyncpg.PostgresError, OSError, TimeoutError) as error:
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
             raise StartupProblem(
                 f"PostgreSQL started but does not let us in: {error} {self._log.reason(began)}"
             ) from error

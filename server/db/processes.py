@@ -1,5 +1,6 @@
 """What the system knows about a process, so that a number from a file is never taken for the process it once was."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ def started(pid: int) -> str | None:
     A pid and its start name one process for good, a pid alone is given to others later.
     """
     if sys.platform != "linux":
-        state, _, start = _ps(pid, "state=,lstart=").partition(" ")
+        state, _, start = _ps(pid, "state=", "lstart=").partition(" ")
         return start.strip() if state and not state.startswith("Z") else None
     try:
         # The name in parentheses may itself hold spaces and parentheses; the state and 18 more fields follow it.
@@ -26,12 +27,12 @@ def is_postgres(pid: int, data: Path) -> bool:
     if sys.platform != "linux":
         return f"postgres -D {data} " in _ps(pid, "command=")
     try:
-        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="surrogateescape").split("\0")
+        arguments = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")
     except OSError:
         return False
     return arguments[0].endswith("/postgres") and str(data) in arguments
 
 
-def _ps(pid: int, columns: str) -> str:
-    command = ["ps", "-ww", "-o", columns, "-p", str(pid)]
+def _ps(pid: int, *columns: str) -> str:
+    command = ["ps", "-ww", *(part for column in columns for part in ("-o", column)), "-p", str(pid)]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

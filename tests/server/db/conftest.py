@@ -1,8 +1,7 @@
 """Homes for the embedded PostgreSQL."""
 
 import shutil
-import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,16 +17,16 @@ def fresh(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def home(made: Path, tmp_path: Path) -> Iterator[Path]:
-    """A home with a database that was stopped, as most starts find it."""
-    subprocess.run(["cp", "-a", made, tmp_path / "home"], check=True)
-    yield tmp_path / "home"
-    shutil.rmtree(tmp_path)
+def home(made: Path) -> Path:
+    """A home with a database that was stopped, as most starts find it; its log is empty."""
+    (made / "postgres.log").write_text("")
+    return made
 
 
 @pytest.fixture(scope="session")
-async def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("made") / "home"
-    async with EmbeddedPostgres(home, durable=False):
+async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
+    folder = tmp_path_factory.mktemp("made")
+    async with EmbeddedPostgres(folder / "home", durable=False):
         pass
-    return home
+    yield folder / "home"
+    shutil.rmtree(folder)

@@ -14,12 +14,13 @@ import asyncpg
 import psutil
 import pytest
 
-from server.db import embedded
+from server.db import embedded, ownership
 from server.db.embedded import EmbeddedPostgres, Running, find_running
 from server.db.processes import is_postgres, started
+from server.errors import StartupProblem
 from tests.server.db.owners import eventually, owner, run
 
-KEEP_SEVEN = ("CREATE TABLE kept (n int)", "INSERT INTO kept VALUES (7) RETURNING n")
+KEEP_SEVEN = ("DROP TABLE IF EXISTS kept", "CREATE TABLE kept (n int)", "INSERT INTO kept VALUES (7) RETURNING n")
 
 
 @pytest.fixture
@@ -125,6 +126,32 @@ async def test_a_start_waits_for_the_server_of_a_killed_owner_to_end(home: Path)
         await server.stop()
 
 
+async def test_an_orphan_that_was_not_told_to_end_is_told_by_the_next_start(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ownership, "REMINDERS", ((0.1, signal.SIGINT),))
+    async with owner(home, "watch") as first:
+        await run(first.url, *KEEP_SEVEN)
+        in_between = psutil.Process(first.pid).ppid()
+        assert in_between != first.process.pid
+        os.kill(in_between, signal.SIGKILL)
+        await first.end_by(signal.SIGKILL)
+        assert find_running(home) is not None
+
+        async with EmbeddedPostgres(home, durable=False) as second:
+            assert await run(second.url, "SELECT n FROM kept") == 7
+        assert started(first.pid) is None
+
+
+async def test_of_two_starts_at_once_one_wins(home: Path):
+    servers = [EmbeddedPostgres(home, durable=False) for _ in range(2)]
+    ends = await asyncio.gather(*(server.start() for server in servers), return_exceptions=True)
+
+    assert {type(end) for end in ends} == {Running, StartupProblem}
+    for server in servers:
+        await server.stop()
+
+
 async def test_owner_and_server_killed_together_lose_no_commit(home: Path):
     async with owner(home, "durable") as first:
         await run(first.url, *KEEP_SEVEN)
@@ -194,6 +221,17 @@ async def test_a_port_taken_at_the_last_moment_is_given_up_for_another(home: Pat
         async with EmbeddedPostgres(home, durable=False) as server:
             assert await run(server.url, "SELECT 7") == 7
         assert not server.url.endswith(f":{taken.getsockname()[1]}/pilotlight")
+
+
+async def test_a_system_without_proc_is_asked_through_ps(running: Running, home: Path, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(sys, "platform", "elsewhere")
+        assert is_postgres(running.pid, home / "postgres")
+        assert not is_postgres(running.pid, home / "other")
+        assert not is_postgres(os.getpid(), home / "postgres")
+        assert started(running.pid) == started(running.pid) != started(1) is not None
+        with subprocess.Popen(["true"]) as ended:
+            await eventually(lambda: started(ended.pid) is None)
 
 
 async def test_a_ctrl_c_in_the_terminal_does_not_reach_the_server(running: Running):

@@ -105,16 +105,16 @@ async def test_data_of_another_major_version_is_left_alone(fresh: Path):
     assert [path.name for path in data.iterdir()] == ["PG_VERSION"]
 
 
-async def test_a_damaged_data_directory_is_named_with_postgres_own_words(home: Path):
-    async with EmbeddedPostgres(home, durable=False):
+async def test_a_damaged_data_directory_is_named_with_postgres_own_words(fresh: Path):
+    async with EmbeddedPostgres(fresh, durable=False):
         pass
-    (home / "postgres/global/pg_control").unlink()
+    (fresh / "postgres/global/pg_control").unlink()
 
-    problem = await refusal(home)
+    problem = await refusal(fresh)
 
     assert problem.startswith("PostgreSQL did not start: ")
     assert "pg_control" in problem
-    assert problem.endswith(f"(see {home}/postgres.log).")
+    assert problem.endswith(f"(see {fresh}/postgres.log).")
     assert "\n" not in problem
 
 
