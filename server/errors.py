@@ -22,7 +22,8 @@ PilotlightError
 │   └── ProviderError        anything else: a 5xx, or an answer nobody can read
 ├── LostClaim                a worker wrote under a claim that is no longer its own
 ├── StartupProblem           the process can't start; one sentence for the person at the terminal
-└── CursorExpired            the events after that cursor are no longer kept
+├── CursorExpired            the events after that cursor are no longer kept
+└── Lagging                  the event log can't be followed at the moment; resume with the cursor, here or elsewhere
 """
 
 from collections.abc import Sequence
@@ -223,3 +224,7 @@ class StartupProblem(PilotlightError):
 
 class CursorExpired(PilotlightError):
     """The events after that cursor are no longer kept."""
+
+
+class Lagging(PilotlightError):
+    """The event log can't be followed at the moment; resume with the cursor, here or elsewhere."""

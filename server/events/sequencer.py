@@ -1,0 +1,140 @@
+"""Giving committed events their place in the log: one elected process moves them from `outbox` to `event`."""
+
+import asyncio
+import contextlib
+from datetime import timedelta
+
+import asyncpg
+import structlog
+
+from server.db.engine import Database
+from server.db.signals import Signals
+from server.events.epoch import confirm_epoch
+from server.events.partitions import PARTITION_SIZE, make_partitions
+
+log = structlog.get_logger(__name__)
+
+LOCK = 0x6576656E74  # any number that nobody else in that database uses
+BATCH = 1000
+POLL_EVERY = timedelta(milliseconds=500)  # the safety net below the wake-ups
+TRY_AGAIN_AFTER = timedelta(milliseconds=250)  # how long the log stands still, at most, after a leader died
+
+# Why nothing is lost and no instance's events change places:
+# - Two events of one instance were appended under its row's lock: the second drew its seq, and committed, after the
+#   first had committed. So a snapshot that has the second has the first, with a lower seq: both are in one batch in
+#   order of seq, or the first is in an earlier batch.
+# - A row with a low seq that commits late is merely in a later batch. It belongs to another instance than the rows
+#   that overtook it, or its lock would have held them back; and it gets a position above all that were given out,
+#   so a reader who has passed them still meets it. That is why the scan has no lower bound on seq.
+# - Delete, number and insert are one statement on one snapshot: whatever kills it, an event is in exactly one of the
+#   two tables. `head` lives in a row, not in this process: a successor goes on from what was committed.
+# - Without a row in `event_log`, position would be null and the statement fails whole, instead of deleting only.
+MOVE = """
+    WITH moved AS (
+        DELETE FROM outbox
+        WHERE seq = ANY (ARRAY(SELECT seq FROM outbox ORDER BY seq LIMIT $1))
+        RETURNING *
+    ), numbered AS (
+        UPDATE event_log SET head = head + (SELECT count(*) FROM moved)
+        WHERE EXISTS (SELECT FROM moved)
+        RETURNING head
+    ), written AS (
+        INSERT INTO event (position, id, type, project_id, instance_id, operation_id, caused_by, data, occurred_at)
+        SELECT (SELECT head FROM numbered) - (SELECT count(*) FROM moved) + row_number() OVER (ORDER BY seq),
+               id, type, project_id, instance_id, operation_id, caused_by, data, occurred_at
+        FROM moved
+    )
+    SELECT (SELECT count(*) FROM moved) AS moved, (SELECT head FROM numbered) AS head
+"""
+
+SESSION = {
+    "application_name": "pilotlight sequencer",
+    "timezone": "UTC",
+    # The outbox is empty most of the time; a plan made then would read it whole for ever after.
+    "enable_seqscan": "off",
+    # A leader that hangs or whose machine is gone must not keep the lock: the server ends a session that was silent
+    # for this long, and a leader that works speaks every POLL_EVERY.
+    "idle_session_timeout": "10s",
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "2",
+}
+
+
+class Sequencer:
+    """One per process; all but one of them wait.
+
+    The lock belongs to the session of the very connection that writes: as long as a write of ours can still happen
+    the server keeps the lock for us, and once the lock is gone there is no connection left to write on.
+    """
+
+    def __init__(
+        self, database: Database, signals: Signals, *, batch: int = BATCH, partition_size: int = PARTITION_SIZE
+    ) -> None:
+        self._database = database
+        self._signals = signals
+        self._batch = batch
+        self._partition_size = partition_size
+        self._task: asyncio.Task[None] | None = None
+        self.is_leader = False
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name="sequencer")
+
+    async def stop(self) -> None:
+        if self._task is None:
+            return
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._task = None
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._serve_one_connection()
+            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                log.warning("sequencer.lost", error=type(error).__name__, was_leader=self.is_leader)
+            finally:
+                self.is_leader = False
+            await asyncio.sleep(TRY_AGAIN_AFTER.total_seconds())
+
+    async def _serve_one_connection(self) -> None:
+        connection = await self._database.connect(server_settings=SESSION)
+        try:
+            await self._be_elected(connection)
+            await self._lead(connection)
+        finally:
+            connection.terminate()
+
+    async def _be_elected(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        # Asked for again and again: a waiting pg_advisory_lock would hold a snapshot, and vacuum with it.
+        while True:
+            if await connection.fetchval("SELECT pg_try_advisory_lock($1)", LOCK):
+                return
+            await asyncio.sleep(TRY_AGAIN_AFTER.total_seconds())
+
+    async def _lead(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        # A position that was seen must never come back with another event after a crash. Where the server does not
+        # wait for its disk, we do; this flush takes the events' own commits along. Stricter settings stay.
+        await connection.execute(
+            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+        head = (await confirm_epoch(connection)).head
+        room = await make_partitions(connection, head=head, size=self._partition_size)
+        self.is_leader = True
+        log.info("sequencer.leads", head=head)
+        bell = self._signals.wakeup("outbox")
+        try:
+            while True:
+                if room - head <= max(self._partition_size // 2, self._batch):
+                    room = await make_partitions(connection, head=head, size=self._partition_size)
+                limit = min(self._batch, room - head - 1)
+                row = await connection.fetchrow(MOVE, limit)
+                if row is None or row["moved"] == 0:
+                    await bell.wait(POLL_EVERY)
+                    continue
+                head = row["head"]
+                self._signals.changed({"event"})
+        finally:
+            self._signals.forget("outbox", bell)
