@@ -8,14 +8,21 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import Message, Receive, Scope, Send
 
-from server.novita.simulator import routes_catalog, routes_instances, routes_templates
+from server.novita.simulator import (
+    routes_catalog,
+    routes_changes,
+    routes_images,
+    routes_instances,
+    routes_jobs,
+    routes_network,
+    routes_templates,
+)
 from server.novita.simulator.control import control_routes
 from server.novita.simulator.faults import AFTER, BEFORE, Fault, FaultKind
 from server.novita.simulator.wire import Call, Refusal, invalid_state
 from server.novita.simulator.world import World
 
 PREFIX = "/gpu-instance/openapi/v1"
-METRICS_PREFIX = "/openapi/v1"
 LARGEST_BODY = 4 << 20
 # Where the server puts the connection, so that a fault can cut it.
 TRANSPORT = "simulator.transport"
@@ -33,6 +40,12 @@ HANDLERS: dict[str, Handler] = {
     "POST /gpu/instance/stop": routes_instances.stop,
     "POST /gpu/instance/restart": routes_instances.restart,
     "POST /gpu/instance/delete": routes_instances.delete,
+    "POST /gpu/instance/edit": routes_changes.edit,
+    "POST /gpu/instance/upgrade": routes_changes.upgrade,
+    "POST /gpu/instance/migrate": routes_changes.migrate,
+    "POST /gpu/instance/setAutoMigrate": routes_changes.set_auto_migrate,
+    "POST /gpu/instance/renewInstance": routes_changes.renew,
+    "POST /gpu/instance/transToMonthlyInstance": routes_changes.to_monthly,
     "GET /templates": routes_templates.templates,
     "GET /template": routes_templates.template,
     "POST /template/create": routes_templates.create_template,
@@ -41,8 +54,26 @@ HANDLERS: dict[str, Handler] = {
     "GET /repository/auths": routes_templates.auths,
     "POST /repository/auth/save": routes_templates.save_auth,
     "POST /repository/auth/delete": routes_templates.delete_auth,
+    "GET /networkstorages/list": routes_network.storages,
+    "POST /networkstorage/create": routes_network.create_storage,
+    "POST /networkstorage/update": routes_network.update_storage,
+    "POST /networkstorage/delete": routes_network.delete_storage,
+    "GET /networks": routes_network.networks,
+    "GET /network": routes_network.network,
+    "POST /network/create": routes_network.create_network,
+    "POST /network/update": routes_network.update_network,
+    "POST /network/delete": routes_network.delete_network,
+    "GET /jobs": routes_jobs.jobs,
+    "POST /job/save/image": routes_jobs.save_image,
+    "POST /job/break": routes_jobs.break_job,
+    "GET /image/prewarm/quota": routes_images.quota,
+    "GET /image/prewarm": routes_images.prewarms,
+    "POST /image/prewarm": routes_images.create_prewarm,
+    "POST /image/prewarm/edit": routes_images.edit_prewarm,
+    "POST /image/prewarm/delete": routes_images.delete_prewarms,
 }
-METRICS_HANDLERS: dict[str, Handler] = {}
+# One call lives under another prefix on the same host.
+HOST_HANDLERS: dict[str, Handler] = {"GET /openapi/v1/metrics/gpu/instance": routes_images.metrics}
 
 STATUS_FIELD = re.compile(rb'"status":"[A-Za-z]+"')
 BAD_GATEWAY = b"<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"
@@ -64,7 +95,7 @@ class ProviderApi:
         if scope["type"] != "http":
             return
         name, handler = _find(scope["method"], scope["path"])
-        self._world.calls[name] += 1
+        self._world.calls[name if handler else "unknown"] += 1
         body = await exchange.body()
         if self._world.faults.active and await self._fails_before(name, exchange):
             return
@@ -81,8 +112,8 @@ class ProviderApi:
             return
         finally:
             self._world.commit()
-        if self._world.faults.active and (hits := self._world.faults.strike(name, AFTER)):
-            await self._spoil(answer, hits[0], exchange)
+        if self._world.faults.active and (fault := self._world.faults.strike_one(name, AFTER)):
+            await self._spoil(answer, fault, exchange)
             return
         await exchange.answer(200, JSON, answer)
 
@@ -97,10 +128,9 @@ class ProviderApi:
         faults = self._world.faults
         for fault in faults.strike(name, frozenset({FaultKind.LATENCY})):
             await asyncio.sleep(faults.delay(fault))
-        hits = [fault for fault in faults.strike(name, BEFORE) if not self._is_over(fault)]
-        if not hits:
+        fault = faults.strike_one(name, BEFORE)
+        if fault is None:
             return False
-        fault = hits[0]
         match fault.kind:
             case FaultKind.RATE_LIMIT:
                 await exchange.refuse(Refusal(429, "RATE_LIMIT_EXCEEDED", "rate limit exceeded"), fault.retry_after)
@@ -110,22 +140,11 @@ class ProviderApi:
                 await exchange.answer(200, JSON, fault.body.encode())
             case FaultKind.HANG:
                 await exchange.hang()
-            case FaultKind.ERROR:
-                await exchange.refuse(Refusal(fault.status, fault.reason, fault.message), fault.retry_after)
-            case FaultKind.OUTAGE if fault.status:
-                await exchange.refuse(Refusal(fault.status, fault.reason, fault.message), fault.retry_after)
+            case FaultKind.ERROR | FaultKind.OUTAGE if fault.answer_status:
+                await exchange.refuse(Refusal(fault.answer_status, fault.reason, fault.message), fault.retry_after)
             case _:
                 await exchange.drop()
         return True
-
-    def _is_over(self, fault: Fault) -> bool:
-        """An outage lasts from its first call; with no length it lasts until it is switched off."""
-        if fault.kind is not FaultKind.OUTAGE or not fault.seconds:
-            return False
-        now = self._world.clock.now()
-        if fault.until is None:
-            fault.until = self._world.clock.after_real(fault.seconds)
-        return now >= fault.until
 
     async def _spoil(self, answer: bytes, fault: Fault, exchange: "Exchange") -> None:
         """The work is done and written down; only the caller's view of it suffers."""
@@ -134,8 +153,8 @@ class ProviderApi:
                 await exchange.answer(200, JSON, answer[: len(answer) // 2])
             case FaultKind.CUT_CONNECTION:
                 await exchange.cut(answer)
-            case FaultKind.ERROR_AFTER:
-                await exchange.refuse(Refusal(fault.status, fault.reason, fault.message), fault.retry_after)
+            case FaultKind.ERROR_AFTER if fault.answer_status:
+                await exchange.refuse(Refusal(fault.answer_status, fault.reason, fault.message), fault.retry_after)
             case FaultKind.HANG_AFTER:
                 await exchange.hang()
             case FaultKind.INVALID_STATE_AFTER:
@@ -205,7 +224,7 @@ def _find(method: str, path: str) -> tuple[str, Handler | None]:
         name = f"{method} {path[len(PREFIX) :]}"
         return name, HANDLERS.get(name)
     name = f"{method} {path}"
-    return name, METRICS_HANDLERS.get(name)
+    return name, HOST_HANDLERS.get(name)
 
 
 def _key(scope: Scope) -> str:

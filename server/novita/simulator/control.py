@@ -15,6 +15,8 @@ from server.novita.simulator.wire import Call, JsonObject, Refusal, bad_param
 from server.novita.simulator.world import World
 
 Action = Callable[[JsonObject, str], object]
+# "" follows the instance's own course.
+ENDPOINT_MODES = ("", "ok", "badGateway", "errorPage", "hang", "reset")
 
 
 def control_routes(world: World) -> list[BaseRoute]:
@@ -35,6 +37,8 @@ def control_routes(world: World) -> list[BaseRoute]:
         route("/instances/{id}/fail-pull", control.fail_pull, "POST"),
         route("/instances/{id}/exit", control.end_by_itself, "POST"),
         route("/instances/{id}/freeze", control.freeze, "POST"),
+        route("/instances/{id}/endpoint", control.set_endpoint, "POST"),
+        Route("/instances/{id}/log/{which}", _log(world), methods=["GET"]),
     ]
 
 
@@ -125,6 +129,16 @@ class Control:
         lifecycle.freeze(self._world, instance)
         return orjson.Fragment(self._world.show(instance))
 
+    def set_endpoint(self, body: JsonObject, key: str) -> object:
+        """Make one of its http ports misbehave; without a mode it is well again."""
+        instance = self._world.instance(key)
+        port = fields.number(body, "port", least=1, most=65535)
+        mode = fields.text(body, "mode")
+        if mode not in ENDPOINT_MODES and not (mode.isdigit() and 200 <= int(mode) <= 599):
+            raise bad_param(f"mode must be a status number or one of {', '.join(ENDPOINT_MODES)}", "mode")
+        self._world.endpoint_modes[instance.id, port] = mode
+        return {"port": port, "mode": mode}
+
 
 def fault_from(item: JsonObject) -> Fault:
     """A fault from its JSON form; an unknown field is refused, or a typing error would look like a passed test."""
@@ -164,3 +178,20 @@ def _endpoint(world: World, action: Action) -> Callable[[Request], Awaitable[Res
         return Response(orjson.dumps(answer), media_type="application/json")
 
     return endpoint
+
+
+def _log(world: World) -> Callable[[Request], Awaitable[Response]]:
+    async def log(request: Request) -> Response:
+        """What the instance's log addresses show."""
+        world.settle()
+        instance = world.instances.get(str(request.path_params["id"]))
+        if instance is None:
+            return Response("no such instance\n", 404, media_type="text/plain")
+        lines = [f"{int(instance.created_at)} created {instance.name} on {instance.product_name}"]
+        if instance.starts:
+            lines.append(f"{int(instance.last_started_at)} started {instance.image_url}, run {instance.starts}")
+        if instance.error_message:
+            lines.append(f"{int(instance.last_stopped_at)} {instance.error_message}")
+        return Response("\n".join([*lines, f"now {instance.status}", ""]), media_type="text/plain")
+
+    return log

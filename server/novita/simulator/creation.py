@@ -33,7 +33,8 @@ def create_instance(world: World, call: Call) -> Instance:
     if world.options.strict_names and not STRICT_NAME.fullmatch(name):
         raise bad_param("name can have letters, digits and hyphens only", "name")
     image_url = fields.text(body, "imageUrl", least=1, most=500)
-    fields.text(body, "imageAuth", most=10239)
+    if ":" not in fields.text(body, "imageAuth", most=10239, default=":"):
+        raise bad_param("imageAuth must be user:password", "imageAuth")
     image_auth_id = fields.text(body, "imageAuthId")
     if image_auth_id and image_auth_id not in world.table("auth"):
         raise Refusal(400, "IMAGE_URL_OR_AUTH_ERROR", "image auth not found")

@@ -28,7 +28,7 @@ class Listener:
     instance: Instance
     port: int
     kind: str
-    socket: socket.socket | None
+    socket: socket.socket
     opens_at: float
     answers_at: float
     server: asyncio.Server | None = None
@@ -49,19 +49,34 @@ class Endpoints:
         self._pushed = 0
         self._shared: dict[str, Listener] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # (instance id, port) to "badGateway", "hang", "reset", "errorPage" or a status number as text.
-        self.modes: dict[tuple[str, int], str] = {}
 
     def open(self, instance: Instance) -> None:
         """Give every port without an address one; needs a running event loop."""
         for port, kind in instance.ports:
             if str(port) in instance.endpoints:
                 continue
-            number = self._open_own(instance, port, kind) if self._count < self._limit else self._open_shared(kind)
+            number = self._open_own(instance, port, kind) or self._open_shared(instance, kind)
             instance.loopback[str(port)] = number
             at = f"{self._host}:{number}"
             instance.endpoints[str(port)] = f"http://{at}" if kind == "http" else at
         self._world.changed(instance)
+
+    def trim(self, instance: Instance) -> None:
+        """Close what is no longer among the instance's ports."""
+        kept: list[Listener] = []
+        for listener in self._listeners.pop(instance.id, []):
+            if (listener.port, listener.kind) in instance.ports:
+                kept.append(listener)
+            else:
+                self._count -= 1
+                self._shut(listener)
+        if kept:
+            self._listeners[instance.id] = kept
+        instance.endpoints = {
+            port: at
+            for port, at in instance.endpoints.items()
+            if (int(port), "http" if at.startswith("http:") else "tcp") in instance.ports
+        }
 
     def close(self, instance: Instance) -> None:
         for listener in self._listeners.pop(instance.id, []):
@@ -93,13 +108,14 @@ class Endpoints:
         self._shared.clear()
 
     def mode(self, listener: Listener) -> str:
-        """What this listener answers with now."""
-        told = self.modes.get((listener.instance.id, listener.port), "")
-        if told or listener in self._shared.values():
-            return told
-        return "" if self._world.clock.now() >= listener.answers_at else "badGateway"
+        """What this listener answers with now: ok, badGateway, errorPage, hang, reset, or a status number."""
+        told = self._world.endpoint_modes.get((listener.instance.id, listener.port), "")
+        return told or ("ok" if self._world.clock.now() >= listener.answers_at else "badGateway")
 
     def _open_own(self, instance: Instance, port: int, kind: str) -> int:
+        """The loopback port, or 0 when there are too many listeners already."""
+        if self._count >= self._limit:
+            return 0
         bound = self._bind(instance.loopback.get(str(port), 0))
         spread = 0.75 + fraction(self._world.seed, instance.id, instance.starts, port) / 2
         opens_at = instance.running_since_sim + REFUSES_FOR * spread
@@ -110,15 +126,13 @@ class Endpoints:
         heapq.heappush(self._due, (opens_at, self._pushed, listener))
         return int(bound.getsockname()[1])
 
-    def _open_shared(self, kind: str) -> int:
+    def _open_shared(self, instance: Instance, kind: str) -> int:
+        """One listener for all that are over the limit. It speaks for the first of them and answers at once."""
         shared = self._shared.get(kind)
         if shared is None:
-            nobody = next(iter(self._world.instances.values()))
-            shared = self._shared[kind] = Listener(nobody, 0, kind, self._bind(0), 0, 0)
+            shared = self._shared[kind] = Listener(instance, 0, kind, self._bind(0), 0, 0)
             self._listen(shared)
-        assert shared.socket is not None or shared.server is not None
-        bound = shared.socket or shared.server.sockets[0]  # pyright: ignore[reportOptionalMemberAccess]
-        return int(bound.getsockname()[1])
+        return int(shared.socket.getsockname()[1])
 
     def _bind(self, wanted: int) -> socket.socket:
         """Bound but not listening: connections are refused, and nobody else gets the port."""
@@ -137,15 +151,15 @@ class Endpoints:
         raise OSError("no loopback port is free")
 
     def _listen(self, listener: Listener) -> None:
-        if listener.closed or listener.socket is None:
+        if listener.closed:
             return
-        task = asyncio.get_running_loop().create_task(self._serve(listener, listener.socket))
+        task = asyncio.get_running_loop().create_task(self._serve(listener))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, listener: Listener, bound: socket.socket) -> None:
+    async def _serve(self, listener: Listener) -> None:
         protocol = HttpEndpoint if listener.kind == "http" else TcpEndpoint
-        server = await asyncio.get_running_loop().create_server(lambda: protocol(self, listener), sock=bound)
+        server = await asyncio.get_running_loop().create_server(lambda: protocol(self, listener), sock=listener.socket)
         if listener.closed:
             server.close()
             return
@@ -155,7 +169,7 @@ class Endpoints:
         listener.closed = True
         if listener.server is not None:
             listener.server.close()
-        elif listener.socket is not None:
+        else:
             listener.socket.close()
         for transport in list(listener.live):
             transport.abort()
@@ -208,7 +222,7 @@ class HttpEndpoint(TcpEndpoint):
         method, _, rest = self._head.partition(b" ")
         path = rest.partition(b" ")[0].decode("latin-1")
         match self._endpoints.mode(self._listener):
-            case "":
+            case "ok":
                 shown = {"instance": self._listener.instance.name, "port": self._listener.port, "path": path}
                 self._send(transport, method, 200, "application/json", orjson.dumps({"status": "ok", **shown}))
             case "badGateway":

@@ -1,7 +1,8 @@
 """Everything that can be made to go wrong, matched by route, count and seeded chance."""
 
 import random
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -74,8 +75,8 @@ class Fault:
     jitter: float = 0.0
     # rateLimit, error: the Retry-After header, if any.
     retry_after: str | None = None
-    # error, errorAfter, outage: what is answered. An outage with status 0 closes the connection.
-    status: int = 500
+    # error, errorAfter, outage: what is answered; 500 if not said, 503 for an outage, and 0 closes the connection.
+    status: int | None = None
     reason: str = "INTERNAL"
     message: str = "internal server error"
     # garbage: the body sent with status 200.
@@ -86,22 +87,26 @@ class Fault:
     hide_from_get: bool = False
     struck: int = 0
     seen: int = 0
-    # When an outage ends, in simulated time; set at its first call.
+    # When an outage ends; set at its first call.
     until: float | None = field(default=None, repr=False)
 
     def matches(self, route: str) -> bool:
         return any(fnmatchcase(route, pattern) for pattern in self.routes)
 
     @property
-    def spent(self) -> bool:
-        return self.times is not None and self.struck >= self.times
+    def answer_status(self) -> int:
+        if self.status is not None:
+            return self.status
+        return 503 if self.kind is FaultKind.OUTAGE else 500
 
 
 class Faults:
     """The switches that are on, asked once per call."""
 
-    def __init__(self, initial: Iterable[Fault], *, seed: int) -> None:
+    def __init__(self, initial: Iterable[Fault], *, seed: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
         self.active: list[Fault] = [replace(fault) for fault in initial]
+        # Not a secret: the point of a seed is that the same chances come again.
         self._chance = random.Random(f"{seed}:faults")
 
     def set(self, faults: Iterable[Fault]) -> None:
@@ -114,19 +119,33 @@ class Faults:
         self.active = []
 
     def strike(self, route: str, kinds: frozenset[FaultKind]) -> list[Fault]:
-        """The faults of these kinds that hit this call. Asking counts, so ask once."""
-        hits: list[Fault] = []
-        for fault in self.active:
-            if fault.kind not in kinds or fault.spent or not fault.matches(route):
-                continue
-            fault.seen += 1
-            if fault.seen <= fault.skip:
-                continue
-            if fault.probability < 1 and self._chance.random() >= fault.probability:
-                continue
-            fault.struck += 1
-            hits.append(fault)
-        return hits
+        """All faults of these kinds that hit this call. Asking counts, so ask once."""
+        return [fault for fault in self.active if fault.kind in kinds and self._hits(fault, route)]
+
+    def strike_one(self, route: str, kinds: frozenset[FaultKind]) -> Fault | None:
+        """The first that hits; those behind it neither strike nor count."""
+        return next((fault for fault in self.active if fault.kind in kinds and self._hits(fault, route)), None)
+
+    def _hits(self, fault: Fault, route: str) -> bool:
+        if not fault.matches(route) or self._is_spent(fault):
+            return False
+        fault.seen += 1
+        if fault.seen <= fault.skip:
+            return False
+        if fault.probability < 1 and self._chance.random() >= fault.probability:
+            return False
+        fault.struck += 1
+        return True
+
+    def _is_spent(self, fault: Fault) -> bool:
+        """An outage lasts from its first call; with no length it lasts until it is switched off."""
+        if fault.times is not None and fault.struck >= fault.times:
+            return True
+        if fault.kind is not FaultKind.OUTAGE or not fault.seconds:
+            return False
+        if fault.until is None:
+            fault.until = self._monotonic() + fault.seconds
+        return self._monotonic() >= fault.until
 
     def delay(self, fault: Fault) -> float:
         return fault.seconds + self._chance.random() * fault.jitter

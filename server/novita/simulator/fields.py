@@ -116,3 +116,20 @@ def distinct(ports: list[tuple[int, str]], name: str) -> list[tuple[int, str]]:
     if len({port for port, _ in ports}) != len(ports):
         raise bad_param(f"{name}: a port is given twice", name)
     return ports
+
+
+def inner(body: JsonObject, name: str) -> JsonObject | None:
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise bad_param(f"{name} must be an object", name)
+    return cast(JsonObject, value)
+
+
+def texts(body: JsonObject, name: str, *, least: int, most: int) -> list[str]:
+    value = body.get(name)
+    items = cast(list[object], value) if isinstance(value, list) else []
+    if not least <= len(items) <= most or not all(isinstance(item, str) for item in items):
+        raise bad_param(f"{name} must be a list of {least} to {most} strings", name)
+    return cast(list[str], items)

@@ -104,18 +104,23 @@ def reset(world: World, instance: Instance) -> None:
     if instance.status not in ("running", "exited"):
         raise invalid_state()
     take_stock(world, instance)
+    if instance.status == "exited":
+        _clear_past(instance)
     _leave_running(world, instance, world.clock.wall())
     _go(world, instance, ["toReset", "resetting", "pulling"], "running", "run", keep_spot=True)
 
 
-def migrate(world: World, instance: Instance, job_id: str) -> None:
-    """Move to another node of the same cluster; a reclaimed spot instance comes back this way."""
+def check_migrate(world: World, instance: Instance) -> None:
     refuse_while_busy(instance)
     if instance.status not in ("running", "exited") or instance.spot_status in ("notified", "reclaiming"):
         raise invalid_state()
     # The new node must have room before the old one is given up.
     if world.catalog.free(instance.product_id, instance.cluster_id) < instance.gpu_num:
         raise Refusal(400, "MIGRATE_INSUFFICIENT_RESOURCE", "no other node has room")
+
+
+def migrate(world: World, instance: Instance, job_id: str) -> None:
+    """Move to another node of the same cluster; a reclaimed spot instance comes back this way."""
     take_stock(world, instance)
     _leave_running(world, instance, world.clock.wall())
     _clear_past(instance)

@@ -97,10 +97,10 @@ def _template(world: World, key: str) -> JsonObject:
 
 
 def _inner(call: Call) -> JsonObject:
-    inner = call.body().get("template")
-    if not isinstance(inner, dict):
+    body = fields.inner(call.body(), "template")
+    if body is None:
         raise bad_param("template is required", "template")
-    return cast(JsonObject, inner)
+    return body
 
 
 def _checked(world: World, call: Call) -> JsonObject:

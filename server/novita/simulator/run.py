@@ -44,8 +44,9 @@ class Simulator:
         self.url = self.world.public_url = f"http://{host}:{port}"
         self.world.endpoints = self.endpoints
         self.world.on_plan = self._wake.set
-        self.world.settle()
+        # First those that ran when the simulator went down; then what became of all of them meanwhile.
         self.endpoints.reopen()
+        self.world.settle()
         self.world.commit()
         config = Config(
             create_app(self.world),

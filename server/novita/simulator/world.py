@@ -35,6 +35,7 @@ class EndpointHost(Protocol):
     """Gives running instances addresses that answer."""
 
     def open(self, instance: Instance) -> None: ...
+    def trim(self, instance: Instance) -> None: ...
     def close(self, instance: Instance) -> None: ...
 
 
@@ -60,6 +61,8 @@ class World:
         # How many instances were ever made under each name, deleted ones included.
         self.made: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
+        # (instance id, container port) to how its http endpoint misbehaves, see `Endpoints.mode`.
+        self.endpoint_modes: dict[tuple[str, int], str] = {}
         self.endpoints: EndpointHost | None = None
         # Called when a step was planned that may be earlier than all others.
         self.on_plan: Callable[[], None] | None = None
