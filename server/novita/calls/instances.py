@@ -9,8 +9,9 @@ from server.novita.call import get, post
 from server.novita.calls.base import Calls, nothing
 from server.novita.fields import Fields
 from server.novita.priority import Priority
-from server.novita.wire.instance import CreateInstance, Env, Port, RemoteInstance, StorageMount, envs_to_json
+from server.novita.wire.instance import RemoteInstance
 from server.novita.wire.page import Page
+from server.novita.wire.request import CreateInstance, Port, UpgradeInstance
 
 PAGE_SIZE = 100
 MOST_PAGES = 1_000  # 100,000 instances; more than that is a list that never ends
@@ -94,56 +95,22 @@ class InstanceCalls(Calls):
         self,
         novita_id: str,
         *,
-        ports: Sequence[Port] = (),
+        ports: Sequence[Port] | None = None,
         expand_rootfs_gb: int = 0,
         priority: Priority = Priority.USER,
     ) -> None:
-        """The ports as they shall be, and how much to add to the root disk; adding twice adds twice."""
-        call = post(
-            "/gpu/instance/edit",
-            {
-                "instanceId": novita_id,
-                "ports": [{"port": port.port, "type": port.type} for port in ports],
-                "expandRootDisk": expand_rootfs_gb,
-            },
-            is_repeatable=expand_rootfs_gb == 0,
-        )
+        """All ports as they shall be (None leaves them), and how much to add to the root disk; twice adds twice."""
+        body: dict[str, object] = {"instanceId": novita_id, "expandRootDisk": expand_rootfs_gb}
+        if ports is not None:
+            body["ports"] = [{"port": port.port, "type": port.type} for port in ports]
+        call = post("/gpu/instance/edit", body, is_repeatable=expand_rootfs_gb == 0)
         await self._caller.call(call, nothing, priority=priority)
 
     async def upgrade_instance(
-        self,
-        novita_id: str,
-        *,
-        image: str,
-        image_auth_id: str | None = None,
-        envs: tuple[Env, ...] = (),
-        command: str = "",
-        entrypoint: str | None = None,
-        keep_data: bool = True,
-        network_storages: Sequence[StorageMount] = (),
-        priority: Priority = Priority.USER,
+        self, novita_id: str, request: UpgradeInstance, *, priority: Priority = Priority.USER
     ) -> None:
         """Another image and start settings on the same machine, which is reset for it."""
-        body = {
-            "instanceId": novita_id,
-            "imageUrl": image,
-            "imageAuthId": image_auth_id,
-            "envs": envs_to_json(envs),
-            "command": command,
-            "entrypoint": entrypoint,
-            "save": keep_data,
-            "networkVolume": {
-                "volumeMounts": [
-                    {"type": "network", "id": mount.storage_id, "mountPath": mount.mount_point}
-                    for mount in network_storages
-                ]
-            },
-        }
-        call = post(
-            "/gpu/instance/upgrade",
-            {name: value for name, value in body.items() if value is not None},
-            is_repeatable=False,
-        )
+        call = post("/gpu/instance/upgrade", {"instanceId": novita_id, **request.to_json()}, is_repeatable=False)
         await self._caller.call(call, nothing, priority=priority)
 
     async def migrate_instance(self, novita_id: str, *, priority: Priority = Priority.USER) -> str | None:

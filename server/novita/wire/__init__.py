@@ -7,16 +7,13 @@ in 1/100000 USD (`_e5`). Strings that were unset are None where their absence me
 from server.novita.wire.catalog import Cluster, CpuProduct, MonthlyPrice, Product, find_cluster, region_code
 from server.novita.wire.images import Job, Prewarm, PrewarmQuota
 from server.novita.wire.instance import (
-    CreateInstance,
     Endpoint,
     Env,
     Jupyter,
     Logs,
-    Port,
     RemoteInstance,
     Ssh,
     StatusError,
-    StorageMount,
     Tool,
     Volume,
     WebTerminal,
@@ -24,6 +21,7 @@ from server.novita.wire.instance import (
 from server.novita.wire.metrics import GpuSeries, InstanceMetrics, Sample
 from server.novita.wire.page import Page
 from server.novita.wire.registry import RegistryAuth
+from server.novita.wire.request import CreateInstance, Port, StorageMount, UpgradeInstance
 from server.novita.wire.storage import Network, NetworkAddress, NetworkStorage
 from server.novita.wire.template import Template, TemplateDraft
 
@@ -56,6 +54,7 @@ __all__ = [
     "Template",
     "TemplateDraft",
     "Tool",
+    "UpgradeInstance",
     "Volume",
     "WebTerminal",
     "find_cluster",

@@ -1,8 +1,7 @@
-"""An instance as Novita describes it, and the request that makes one."""
+"""An instance as Novita describes it."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from pydantic import SecretStr
 
@@ -236,80 +235,3 @@ def _logs(raw: Fields) -> Logs | None:
 
 def _secret(value: str | None) -> SecretStr | None:
     return SecretStr(value) if value else None
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """A port to open; `type` is http or tcp."""
-
-    port: int
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
-class StorageMount:
-    storage_id: str
-    mount_point: str
-
-
-@dataclass(frozen=True, slots=True)
-class CreateInstance:
-    """A whole create request. It never names a template: a template is a recipe that is copied into these fields."""
-
-    name: str
-    product_id: str
-    image: str
-    rootfs_gb: int
-    gpu_count: int = 1
-    kind: str = "gpu"
-    cluster_id: str | None = None  # None lets the provider pick any
-    billing_mode: str | None = None  # onDemand, monthly or spot; None is the product's default
-    ports: tuple[Port, ...] = ()
-    envs: tuple[Env, ...] = ()
-    tools: tuple[Tool, ...] = ()
-    command: str | None = field(default=None, repr=False)
-    entrypoint: str | None = field(default=None, repr=False)
-    image_auth_id: str | None = None
-    image_auth: SecretStr | None = None  # "user:password"; a stored auth's id is the better way
-    network_storages: tuple[StorageMount, ...] = ()
-    network_id: str | None = None
-    months: int | None = None
-    auto_renew: bool | None = None
-    auto_renew_months: int | None = None
-    min_cuda_version: str | None = None
-    local_storage_mount_point: str | None = None  # cpu kind only
-
-    def to_json(self) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "name": self.name,
-            "productId": self.product_id,
-            "rootfsSize": self.rootfs_gb,
-            "imageUrl": self.image,
-            "kind": self.kind,
-            "gpuNum": self.gpu_count if self.kind == "gpu" else None,
-            "clusterId": self.cluster_id,
-            "billingMode": self.billing_mode,
-            # A string here, objects in an edit, groups in a template: the provider's choice.
-            "ports": ",".join(f"{port.port}/{port.type}" for port in self.ports) or None,
-            "envs": envs_to_json(self.envs) or None,
-            "tools": [{"name": tool.name, "port": str(tool.port), "type": tool.type} for tool in self.tools] or None,
-            "command": self.command,
-            "entrypoint": self.entrypoint,
-            "imageAuthId": self.image_auth_id,
-            "imageAuth": self.image_auth.get_secret_value() if self.image_auth else None,
-            "networkStorages": [
-                {"Id": mount.storage_id, "mountPoint": mount.mount_point} for mount in self.network_storages
-            ]
-            or None,
-            "networkId": self.network_id,
-            "month": self.months,
-            "autoRenew": self.auto_renew,
-            "autoRenewMonth": self.auto_renew_months,
-            "minCudaVersion": self.min_cuda_version,
-            "localStorageMountPoint": self.local_storage_mount_point,
-        }
-        return {name: value for name, value in body.items() if value is not None}
-
-
-def envs_to_json(envs: tuple[Env, ...]) -> list[dict[str, str]]:
-    return [{"key": env.key, "value": env.value} for env in envs]

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from server.novita.fields import Fields
-from server.novita.wire.instance import Env, Port, Tool, Volume, envs_to_json, read_envs, read_tools, read_volumes
+from server.novita.fields import Fields, Unreadable
+from server.novita.wire.instance import Env, Tool, Volume, read_envs, read_tools, read_volumes
+from server.novita.wire.request import Port, envs_to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,8 @@ class Template:
     start_command: str | None = field(repr=False)
     entrypoint: str | None = field(repr=False)
     rootfs_gb: int | None
-    ports: tuple[Port, ...]
+    ports: tuple[Port, ...]  # as written, sensible or not
+    problems: tuple[str, ...]  # what can't even be read; a template is written by hand, and one must not hide the rest
     envs: tuple[Env, ...]
     tools: tuple[Tool, ...]
     volumes: tuple[Volume, ...]
@@ -30,6 +32,7 @@ class Template:
 
     @classmethod
     def read(cls, raw: Fields) -> "Template":
+        ports, problems = _ports(raw)
         return cls(
             id=raw.identity("Id", "id"),
             name=raw.text("name"),
@@ -40,9 +43,8 @@ class Template:
             start_command=raw.maybe("startCommand"),
             entrypoint=raw.maybe("entrypoint"),
             rootfs_gb=raw.integer("rootfsSize"),
-            ports=tuple(
-                Port(port, group.text("type")) for group in raw.objects("ports") for port in group.integers("ports")
-            ),
+            ports=ports,
+            problems=problems,
             envs=read_envs(raw),
             tools=read_tools(raw),
             volumes=read_volumes(raw, "volumes"),
@@ -51,6 +53,18 @@ class Template:
             min_cuda_version=raw.maybe("minCudaVersion"),
             created_at=raw.time("createTime"),
         )
+
+
+def _ports(raw: Fields) -> tuple[tuple[Port, ...], tuple[str, ...]]:
+    ports: list[Port] = []
+    problems: list[str] = []
+    for group in raw.objects("ports"):
+        kind = group.text("type")
+        try:
+            ports.extend(Port(number, kind) for number in group.integers("ports"))
+        except Unreadable:
+            problems.append(f"the {kind} ports are not all numbers")
+    return tuple(ports), tuple(problems)
 
 
 @dataclass(frozen=True, slots=True)
