@@ -1,0 +1,128 @@
+"""Unfinished jobs, finished ones, the workers that hold them, pauses, and what recurs."""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, Identity, Index, Interval, SmallInteger, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from server.db.base import Base, CreatedAt
+
+
+class JobStatus(StrEnum):
+    """Where a job stands. The first two live in `job`, the others in `job_history`."""
+
+    WAITING = "WAITING"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+LIVE = (JobStatus.WAITING, JobStatus.RUNNING)
+OVER = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
+
+
+class Job(Base):
+    """One row of work that is not over. Finished ones leave at once, so this table stays small and its indexes dense.
+
+    No foreign keys: each would be checked at every insert, and a job must be able to outlive what it works on.
+    """
+
+    __tablename__ = "job"
+    __table_args__ = (
+        CheckConstraint("status IN ('WAITING', 'RUNNING')", name="status_is_known"),
+        CheckConstraint(
+            "(status = 'RUNNING') = (claim IS NOT NULL AND worker_id IS NOT NULL AND claimed_at IS NOT NULL)",
+            name="running_has_a_claim",
+        ),
+        CheckConstraint("due_at >= run_at", name="is_not_due_before_it_may_run"),
+        Index("job_claimable", "kind", "due_at", "id", "run_at", postgresql_where=text("status = 'WAITING'")),
+        Index("job_running", "worker_id", postgresql_where=text("status = 'RUNNING'")),
+        Index("job_to_cancel", "id", postgresql_where=text("cancel_requested")),
+        Index("job_unique_key", "unique_key", unique=True, postgresql_where=text("unique_key IS NOT NULL")),
+        Index("job_by_instance", "instance_id", "id", postgresql_where=text("instance_id IS NOT NULL")),
+    )
+
+    id: Mapped[int] = mapped_column(Identity(always=False), primary_key=True)
+    kind: Mapped[str]
+    args: Mapped[dict[str, Any]]
+    priority: Mapped[int] = mapped_column(SmallInteger)
+    status: Mapped[str] = mapped_column(server_default=text("'WAITING'"))
+    project_id: Mapped[UUID | None]
+    instance_id: Mapped[UUID | None]
+    unique_key: Mapped[str | None]
+    run_at: Mapped[datetime]
+    due_at: Mapped[datetime]
+    attempts: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    losses: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
+    cancel_requested: Mapped[bool] = mapped_column(server_default=text("false"))
+    claim: Mapped[int | None]
+    worker_id: Mapped[UUID | None]
+    claimed_at: Mapped[datetime | None]
+    error_code: Mapped[str | None]
+    error_message: Mapped[str | None]
+    created_at: Mapped[CreatedAt]
+
+
+class JobHistory(Base):
+    """A job that is over. FAILED ones wait here to be retried."""
+
+    __tablename__ = "job_history"
+    __table_args__ = (
+        CheckConstraint("status IN ('SUCCEEDED', 'FAILED', 'CANCELLED')", name="status_is_known"),
+        CheckConstraint("status <> 'FAILED' OR error_code IS NOT NULL", name="failed_says_why"),
+        # Two, because they are kept for different times: a walk from the oldest must not pass the other's rows.
+        Index("job_history_over", "finished_at", postgresql_where=text("status <> 'FAILED'")),
+        Index("job_history_failed", "finished_at", postgresql_where=text("status = 'FAILED'")),
+        Index("job_history_by_instance", "instance_id", "id", postgresql_where=text("instance_id IS NOT NULL")),
+        Index("job_history_by_project", "project_id", "id", postgresql_where=text("project_id IS NOT NULL")),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    kind: Mapped[str]
+    args: Mapped[dict[str, Any]]
+    priority: Mapped[int] = mapped_column(SmallInteger)
+    status: Mapped[str]
+    project_id: Mapped[UUID | None]
+    instance_id: Mapped[UUID | None]
+    unique_key: Mapped[str | None]
+    run_at: Mapped[datetime]
+    attempts: Mapped[int] = mapped_column(SmallInteger)
+    error_code: Mapped[str | None]
+    error_message: Mapped[str | None]
+    created_at: Mapped[datetime]
+    claimed_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime]
+
+
+class JobWorker(Base):
+    """One worker process from one start on. While `lease_until` lies ahead, the jobs it claimed are its own."""
+
+    __tablename__ = "job_worker"
+
+    id: Mapped[UUID] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    started_at: Mapped[CreatedAt]
+    lease_until: Mapped[datetime]
+
+
+class JobPause(Base):
+    """A kind that nobody claims for now. A row, so that it survives restarts and holds for every process."""
+
+    __tablename__ = "job_pause"
+
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    paused_at: Mapped[CreatedAt]
+
+
+class JobSchedule(Base):
+    """When each recurring job fires next; whoever moves `next_at` first is the one that fires."""
+
+    __tablename__ = "job_schedule"
+
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    every: Mapped[timedelta] = mapped_column(Interval)
+    next_at: Mapped[datetime]

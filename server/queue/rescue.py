@@ -1,0 +1,50 @@
+"""Taking back the jobs of workers that are gone, and those that a worker does not know it holds."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import asyncpg
+
+# All in one commit: a worker's lease and its claims end together. The jobs are found first and locked by id AND claim:
+# a row that changed hands in between would otherwise be judged, in its new shape, by our older view of the workers.
+# SKIP LOCKED: its holder is writing under that claim right now; the next round will see. A job without a worker row
+# was claimed in the moment in which its worker was being removed.
+RESCUE = """
+    WITH dead AS (
+        DELETE FROM job_worker WHERE id = ANY(ARRAY(
+            SELECT id FROM job_worker WHERE lease_until <= clock_timestamp() FOR UPDATE SKIP LOCKED))
+        RETURNING id
+    ), orphan AS MATERIALIZED (
+        SELECT id, claim FROM job
+        WHERE status = 'RUNNING'
+          AND (worker_id IN (SELECT id FROM dead) OR worker_id NOT IN (SELECT id FROM job_worker))
+    ), locked AS MATERIALIZED (
+        SELECT job.id FROM job JOIN orphan ON job.id = orphan.id AND job.claim = orphan.claim
+        FOR NO KEY UPDATE OF job SKIP LOCKED
+    )
+    UPDATE job SET status = 'WAITING', claim = NULL, worker_id = NULL, claimed_at = NULL,
+                   losses = least(losses + 1, 32767), due_at = greatest(run_at, now())
+    WHERE id = ANY(ARRAY(SELECT id FROM locked))
+    RETURNING id
+"""
+
+# A claim whose answer was lost on the way: committed, but nobody knows of it. The worker knows every claim that it
+# has ever sent and not given up, so whatever else bears its name can go back.
+FORGOTTEN = """
+    UPDATE job SET status = 'WAITING', claim = NULL, worker_id = NULL, claimed_at = NULL,
+                   due_at = greatest(run_at, now())
+    WHERE status = 'RUNNING' AND worker_id = $1 AND claim <> ALL($2::bigint[])
+    RETURNING id
+"""
+
+
+async def rescue(pool: "asyncpg.Pool[asyncpg.Record]") -> list[int]:
+    """End every lease that is over; return the ids of the jobs that can be claimed again."""
+    return [row["id"] for row in await pool.fetch(RESCUE)]
+
+
+async def give_back_forgotten(
+    pool: "asyncpg.Pool[asyncpg.Record]", worker_id: UUID, known_claims: Sequence[int]
+) -> list[int]:
+    """Free the jobs that are in this worker's name under a claim which it does not know."""
+    return [row["id"] for row in await pool.fetch(FORGOTTEN, worker_id, known_claims)]

@@ -1,0 +1,96 @@
+"""How many jobs a worker asks for: its free slots, and a little ahead when its jobs are short."""
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+
+from server.queue.turn import Ask, Taken
+
+LARGEST_BATCH = 500
+MOST_AHEAD = 1000
+# What is claimed ahead should start within this time: longer, and it would lie here while another process is idle.
+AHEAD = 0.05
+
+
+class Stock:
+    """Counts what is held, and what has been asked for and not yet answered."""
+
+    def __init__(self, limits: Mapping[str, int | None], concurrency: int) -> None:
+        self._limits = limits
+        self._concurrency = concurrency
+        self._held: Counter[str] = Counter()
+        self._total = 0
+        self._usual = 1.0  # seconds per run, a moving average; begins high, so that nothing is claimed ahead at first
+
+    def ask(self) -> tuple[int, dict[str, int]]:
+        """How many in all, and at most of each kind; reserved until `answered`."""
+        ahead = min(MOST_AHEAD, int(self._concurrency * AHEAD / self._usual))
+        room = min(self._concurrency + ahead - self._total, LARGEST_BATCH)
+        if room <= 0:
+            return 0, {}
+        at_most = {
+            kind: room if limit is None else min(room, limit - self._held[kind]) for kind, limit in self._limits.items()
+        }
+        at_most = {kind: many for kind, many in at_most.items() if many > 0}
+        return (room, at_most) if at_most else (0, {})
+
+    def reserve(self, ask: Ask) -> None:
+        self._total += ask.limit
+        for kind, many in ask.at_most.items():
+            self._held[kind] += many
+
+    def answered(self, ask: Ask, taken: list[Taken]) -> None:
+        """Replace what was reserved by what came."""
+        self._total += len(taken) - ask.limit
+        for kind, many in ask.at_most.items():
+            self._held[kind] -= many
+        for job in taken:
+            self._held[job.kind] += 1
+
+    def gave(self, job: Taken) -> None:
+        """That one is no longer held."""
+        self._total -= 1
+        self._held[job.kind] -= 1
+
+    def ran(self, seconds: float) -> None:
+        self._usual += 0.05 * (max(seconds, 1e-6) - self._usual)
+
+    @property
+    def held(self) -> int:
+        return self._total
+
+
+class Floors:
+    """Where the claim's scan of each kind starts: at the last job taken, past the dead entries before it.
+
+    While somebody holds a snapshot open, vacuum can't remove those, and each claim would walk over all of them. What
+    comes in below a floor (from a long transaction, or given back) is found by a scan from the beginning. That is done
+    as often as it may be for a twentieth of the time, which is nearly always where nobody holds a snapshot.
+    """
+
+    def __init__(self) -> None:
+        self._floors: dict[str, tuple[datetime, int]] = {}
+        self._whole_at = float("-inf")
+        self._whole_took = 0.0
+
+    def choose(self, now: float) -> Mapping[str, tuple[datetime, int]]:
+        """The floors for a claim now; none means from the beginning."""
+        if now >= self.whole_from:
+            return {}
+        return self._floors
+
+    @property
+    def whole_from(self) -> float:
+        """When a scan from the beginning is affordable again."""
+        return self._whole_at + 20 * self._whole_took
+
+    def saw(self, ask: Ask, taken: list[Taken], *, sent: float, now: float) -> None:
+        if not ask.floors:
+            self._whole_at = now
+            self._whole_took = now - sent
+        for job in taken:
+            self._floors[job.kind] = (job.due_at, job.id)
+
+    def forget(self) -> None:
+        self._floors.clear()
+        self._whole_at = float("-inf")
