@@ -121,20 +121,21 @@ class EmbeddedPostgres:
         self._data.clean()
         around = Surroundings(self._data.account(), self._ownership.file, self._log.file)
         await self._data.ensure(around=around, log=self._log, durable=self._durable)
-        for attempt in range(1, PORT_ATTEMPTS + 1):
-            port = _free_port()
-            try:
-                running = await self._launch(port, around)
-                break
-            except StartupProblem:
-                # Somebody was faster with the port: take another.
-                if attempt == PORT_ATTEMPTS or _is_free(port):
-                    raise
-        else:
-            raise AssertionError("the last attempt raises")
+        port, running = await self._launch_anywhere(around)
         await self._ask(running)
         self._keeper = asyncio.create_task(self._keep(port, around))
         return running
+
+    async def _launch_anywhere(self, around: Surroundings) -> tuple[int, Running]:
+        for _ in range(PORT_ATTEMPTS - 1):
+            port = _free_port()
+            try:
+                return port, await self._launch(port, around)
+            except StartupProblem:
+                if _is_free(port):
+                    raise  # otherwise somebody was faster with the port: take another
+        port = _free_port()
+        return port, await self._launch(port, around)
 
     async def _launch(self, port: int, around: Surroundings) -> Running:
         began, deadline = self._log.size(), time.monotonic() + READY_SECONDS

@@ -16,15 +16,9 @@ def fresh(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(tmp_path)  # a database is 40 MB, and pytest would keep the last three runs
 
 
-@pytest.fixture
-def home(made: Path) -> Path:
-    """A home with a database that was stopped, as most starts find it; its log is empty."""
-    (made / "postgres.log").write_text("")
-    return made
-
-
 @pytest.fixture(scope="session")
 async def made(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
+    """A home with a database that was stopped, as most starts find it."""
     folder = tmp_path_factory.mktemp("made")
     async with EmbeddedPostgres(folder / "home", durable=False):
         pass

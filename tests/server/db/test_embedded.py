@@ -24,6 +24,12 @@ KEEP_SEVEN = ("DROP TABLE IF EXISTS kept", "CREATE TABLE kept (n int)", "INSERT 
 
 
 @pytest.fixture
+def home(made: Path) -> Path:
+    (made / "postgres.log").write_text("")
+    return made
+
+
+@pytest.fixture
 async def running(home: Path) -> AsyncIterator[Running]:
     async with EmbeddedPostgres(home, durable=False) as server:
         yield server
@@ -65,6 +71,14 @@ async def test_only_loopback_with_the_password_gets_in_and_not_as_a_superuser(ru
     assert modes == {"postgres": 0o700, "postgres/password": 0o600}
 
 
+async def test_only_a_database_for_tests_may_silence_foreign_keys(home: Path, fresh: Path):
+    silence = "SET session_replication_role = replica"
+    async with EmbeddedPostgres(home, durable=False) as for_tests, EmbeddedPostgres(fresh) as real:
+        assert await run(for_tests.url, silence, "SHOW session_replication_role") == "replica"
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await run(real.url, silence)
+
+
 async def test_a_path_with_a_space_quotes_and_other_alphabets_works(fresh: Path):
     home = fresh / 'Zoë\'s "Pilot" light 灯 $HOME'
     async with EmbeddedPostgres(home, durable=False) as server:
@@ -83,14 +97,15 @@ async def test_a_pid_left_behind_is_stale_even_if_another_process_wears_it_now(h
         await run(server.url, *KEEP_SEVEN)
         left_behind = (home / "postgres/postmaster.pid").read_text()
     with subprocess.Popen(["sleep", "60"]) as somebody:
-        (home / "postgres/postmaster.pid").write_text(left_behind.replace(str(server.pid), str(somebody.pid), 1))
+        try:
+            (home / "postgres/postmaster.pid").write_text(left_behind.replace(str(server.pid), str(somebody.pid), 1))
 
-        assert find_running(home) is None
-        async with EmbeddedPostgres(home, durable=False) as server:
-            assert await run(server.url, "SELECT n FROM kept") == 7
-
-        assert somebody.poll() is None
-        somebody.kill()
+            assert find_running(home) is None
+            async with EmbeddedPostgres(home, durable=False) as server:
+                assert await run(server.url, "SELECT n FROM kept") == 7
+            assert somebody.poll() is None
+        finally:
+            somebody.kill()
 
 
 @pytest.mark.parametrize("options", [(), ("watch",)], ids=["tied by the kernel", "watched"])

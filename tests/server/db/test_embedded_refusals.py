@@ -23,6 +23,12 @@ NOBODY = pwd.getpwnam("nobody")
 
 
 @pytest.fixture
+def home(made: Path) -> Path:
+    (made / "postgres.log").write_text("")
+    return made
+
+
+@pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that every user can reach and write to; pytest's own belongs to its user alone."""
     folder = Path(tempfile.mkdtemp())
