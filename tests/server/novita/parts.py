@@ -66,6 +66,14 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+async def eventually(is_so: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            if is_so():
+                return
+            await asyncio.sleep(0.001)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     method: str

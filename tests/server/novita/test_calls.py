@@ -48,9 +48,11 @@ async def request_for(client: NovitaClient, name: str = "trainer-1", **fields: o
 
 async def until(look: Callable[[], Awaitable[RemoteInstance]], *statuses: str) -> RemoteInstance:
     async with asyncio.timeout(10):
-        while (found := await look()).status not in statuses:
+        while True:
+            found = await look()
+            if found.status in statuses:
+                return found
             await asyncio.sleep(0.005)
-    return found
 
 
 async def test_regions_and_products(client: NovitaClient):

@@ -1,5 +1,6 @@
 """Reading an answer without trusting it."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import pytest
@@ -208,17 +209,16 @@ READERS = [
     RemoteInstance.read,
     Template.read,
 ]
-NAMES = st.sampled_from(
-    "id Id name status price billingMethods regions monthlyPrice portMappings envs tools volumeMounts volumes ports"
-    " statusError jobs state network Addresses connectComponentSSH createdAt endTime cpuUtilization gpuUtilization"
-    " template instancePrice spotReclaimTime storageId productIds availableGpuType".split()
-)
+KNOWN = """
+id Id name status price billingMethods regions monthlyPrice portMappings envs tools volumeMounts volumes ports
+statusError jobs state network Addresses connectComponentSSH createdAt endTime cpuUtilization gpuUtilization template
+instancePrice spotReclaimTime storageId productIds availableGpuType
+"""
+NAMES = st.sampled_from(KNOWN.split())
 
 
 @given(raw=st.dictionaries(NAMES, ANYTHING, max_size=12), reader=st.sampled_from(READERS))
 def test_fields_of_any_type_are_read_or_called_unreadable(raw: dict[str, object], reader: object):
     assert callable(reader)
-    try:
+    with suppress(Unreadable):
         repr(reader(Fields(raw)))
-    except Unreadable as unreadable:
-        assert len(str(unreadable)) < 100
