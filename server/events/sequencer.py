@@ -11,12 +11,16 @@ from server.db.engine import Database
 from server.db.signals import Signals
 from server.events.epoch import confirm_epoch
 from server.events.partitions import PARTITION_SIZE, make_partitions
+from server.events.trouble import TROUBLE
 
 log = structlog.get_logger(__name__)
 
 LOCK = 0x6576656E74  # any number that nobody else in that database uses
 BATCH = 1000
 POLL_EVERY = timedelta(milliseconds=500)  # the safety net below the wake-ups
+# A leader that hangs, or whose machine is gone, must not keep the lock: the server ends a session that was silent for
+# this long. One that works speaks every POLL_EVERY.
+SILENT_FOR = timedelta(seconds=10)
 TRY_AGAIN_AFTER = timedelta(milliseconds=250)  # how long the log stands still, at most, after a leader died
 
 # Why nothing is lost and no instance's events change places:
@@ -52,9 +56,6 @@ SESSION = {
     "timezone": "UTC",
     # The outbox is empty most of the time; a plan made then would read it whole for ever after.
     "enable_seqscan": "off",
-    # A leader that hangs or whose machine is gone must not keep the lock: the server ends a session that was silent
-    # for this long, and a leader that works speaks every POLL_EVERY.
-    "idle_session_timeout": "10s",
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "2",
@@ -69,12 +70,24 @@ class Sequencer:
     """
 
     def __init__(
-        self, database: Database, signals: Signals, *, batch: int = BATCH, partition_size: int = PARTITION_SIZE
+        self,
+        database: Database,
+        signals: Signals,
+        *,
+        batch: int = BATCH,
+        partition_size: int = PARTITION_SIZE,
+        silent_for: timedelta = SILENT_FOR,
     ) -> None:
         self._database = database
         self._signals = signals
         self._batch = batch
         self._partition_size = partition_size
+        silence = str(int(silent_for.total_seconds() * 1000))
+        self._session = {
+            **SESSION,
+            "idle_session_timeout": silence,
+            "idle_in_transaction_session_timeout": silence,  # the other does not count there; partitions are made so
+        }
         self._task: asyncio.Task[None] | None = None
         self.is_leader = False
 
@@ -93,14 +106,16 @@ class Sequencer:
         while True:
             try:
                 await self._serve_one_connection()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except TROUBLE as error:
                 log.warning("sequencer.lost", error=type(error).__name__, was_leader=self.is_leader)
+            except Exception:  # a log that stands still is worse: a new connection starts from what is committed
+                log.exception("sequencer.failed")
             finally:
                 self.is_leader = False
             await asyncio.sleep(TRY_AGAIN_AFTER.total_seconds())
 
     async def _serve_one_connection(self) -> None:
-        connection = await self._database.connect(server_settings=SESSION)
+        connection = await self._database.connect(server_settings=self._session)
         try:
             await self._be_elected(connection)
             await self._lead(connection)

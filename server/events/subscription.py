@@ -8,14 +8,13 @@ from types import TracebackType
 from typing import Protocol, Self
 from uuid import UUID
 
-import asyncpg
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from server.errors import CursorExpired
 from server.events.cursor import Cursor
 from server.events.event import Event
 from server.events.ring import Ring
+from server.events.trouble import TROUBLE
 
 log = structlog.get_logger(__name__)
 
@@ -166,7 +165,7 @@ class Subscription:
         except CursorExpired as error:
             self.fail(error)
             return
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, SQLAlchemyError) as error:
+        except TROUBLE as error:
             log.warning("subscription.waits", error=type(error).__name__)
             await asyncio.sleep(RETRY_AFTER.total_seconds())
             return

@@ -19,6 +19,7 @@ from server.events.event import COLUMNS, Event, event_of
 from server.events.replay import check_cursor, page_of_events
 from server.events.ring import Ring
 from server.events.subscription import BACKLOG, Subscription
+from server.events.trouble import TROUBLE
 
 log = structlog.get_logger(__name__)
 
@@ -151,8 +152,10 @@ class Tail:
             while True:
                 try:
                     await self._serve_one_connection(bell)
-                except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                except TROUBLE as error:
                     log.warning("tail.lost", error=type(error).__name__)
+                except Exception:  # every reader of this process hangs on it: begin again from the ring's head
+                    log.exception("tail.failed")
                 await asyncio.sleep(RECONNECT_AFTER.total_seconds())
         finally:
             self._signals.forget("event", bell)

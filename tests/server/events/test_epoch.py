@@ -1,0 +1,95 @@
+"""A cursor belongs to one log: not to its copy, not to its successor."""
+
+import asyncio
+
+import pytest
+
+from server.db.engine import Database
+from server.db.signals import Signals
+from server.errors import CursorExpired
+from server.events.epoch import confirm_epoch
+from server.events.sequencer import Sequencer
+from server.events.tail import Tail
+
+from .world import PROJECT, announce, running, take, until
+
+
+async def test_a_copy_of_the_database_refuses_the_originals_cursors(new_database, migrated_url: str):
+    original_url = await new_database(migrated_url)
+    original = Database(original_url)
+    signals = Signals(original)
+    async with (
+        running(Sequencer(original, signals)),
+        running(Tail(original, signals)) as tail,
+        tail.subscribe(project_id=PROJECT, after=None) as events,
+    ):
+        await announce(original, 3)
+        cursor = events.cursor_of((await take(events, 3))[1])
+    await original.close()
+
+    copy = Database(await new_database(original_url))
+    signals = Signals(copy)
+    async with running(Sequencer(copy, signals)), running(Tail(copy, signals)) as tail:
+        with pytest.raises(CursorExpired):
+            await tail.subscribe(project_id=PROJECT, after=cursor).__aenter__()
+        async with tail.subscribe(project_id=PROJECT, after=None) as events:
+            await announce(copy, 1)
+            [event] = await take(events, 1)
+        assert event.position == cursor.position + 2  # its own log goes on from what was copied
+    await copy.close()
+
+
+async def test_restarting_everything_keeps_the_name(database: Database):
+    names: set[int] = set()
+    for _ in range(3):
+        connection = await database.connect()
+        names.add((await confirm_epoch(connection)).epoch)
+        await connection.close()
+    assert len(names) == 1
+
+
+async def test_processes_that_meet_an_unnamed_log_agree_on_its_name(new_database, migrated_url: str):
+    database = Database(await new_database(migrated_url))
+    connections = [await database.connect() for _ in range(8)]
+    await connections[0].execute("DELETE FROM event_log")
+    states = await asyncio.gather(*(confirm_epoch(each) for each in connections))
+    for each in connections:
+        await each.close()
+    await database.close()
+    assert len(set(states)) == 1
+
+
+async def test_a_reader_is_told_when_the_log_below_it_is_another(new_database, migrated_url: str):
+    database = Database(await new_database(migrated_url))
+    signals = Signals(database)
+    async with running(Sequencer(database, signals)), running(Tail(database, signals)) as tail:
+        async with tail.subscribe(project_id=PROJECT, after=None) as events:
+            before = events.epoch
+            reading = asyncio.create_task(take(events, 1))
+            await until(lambda: events.is_live)
+            connection = await database.connect()
+            await connection.execute("UPDATE event_log SET home = 'the server it was copied from'")
+            await connection.close()
+            with pytest.raises(CursorExpired):
+                await reading
+        async with tail.subscribe(project_id=PROJECT, after=None) as events:
+            await announce(database, 1)
+            assert len(await take(events, 1)) == 1
+            assert events.epoch != before
+    await database.close()
+
+
+async def test_a_role_without_privileges_can_name_the_log(new_database, migrated_url: str):
+    database = Database(await new_database(migrated_url))
+    connection = await database.connect()
+    state = await confirm_epoch(connection)
+    async with connection.transaction():
+        await connection.execute("CREATE ROLE plain_events_reader")
+        await connection.execute("GRANT SELECT, INSERT, UPDATE ON event_log, event TO plain_events_reader")
+        await connection.execute("SET LOCAL ROLE plain_events_reader")
+        assert await confirm_epoch(connection) == state
+        await connection.execute("RESET ROLE")
+        await connection.execute("DROP OWNED BY plain_events_reader")
+        await connection.execute("DROP ROLE plain_events_reader")
+    await connection.close()
+    await database.close()

@@ -1,0 +1,165 @@
+"""Pages of the past, and where a snapshot stands in the log."""
+
+import asyncio
+import random
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from server.clock import new_id
+from server.db.engine import Database
+from server.db.signals import Signals
+from server.errors import CursorExpired, Refused
+from server.events.cursor import Cursor
+from server.events.replay import Moment, check_cursor, cursor_now, moment_of, page_of_events, position_now
+from server.events.sequencer import Sequencer
+from server.events.tail import Tail
+
+from .world import PROJECT, announce, change, count, make_instances, running, take, until
+
+
+async def settled(database: Database) -> bool:
+    return await count(database, "outbox") == 0
+
+
+async def test_pages_follow_each_other_without_overlap(database: Database, sequencer: Sequencer):
+    await until(lambda: sequencer.is_leader)
+    async with database.read() as session:
+        start = await position_now(session)
+    one, other = await make_instances(database, 2)
+    made = [(await change(database, random.choice((one, other))))[0] for _ in range(25)]
+    await until(lambda: settled(database))
+
+    pages: list[list[UUID]] = []
+    position = start
+    async with database.read() as session:
+        while page := await page_of_events(session, project_id=PROJECT, after=position, limit=10):
+            pages.append([event.id for event in page])
+            position = page[-1].position
+        both = await page_of_events(
+            session, project_id=PROJECT, after=start, instance_ids=[one, other], types=["instance.changed"], limit=100
+        )
+        assert await page_of_events(session, project_id=UUID(int=5), after=start, limit=100) == []
+        assert await page_of_events(session, project_id=UUID(int=5), after=start, instance_ids=[one], limit=100) == []
+        assert await page_of_events(session, project_id=PROJECT, after=start, instance_ids=[], limit=100) == []
+
+    assert [len(page) for page in pages] == [10, 10, 5]
+    assert [each for page in pages for each in page] == made == [event.id for event in both]
+
+
+async def test_a_change_that_is_shown_before_it_is_numbered_is_not_told_again(database: Database, signals: Signals):
+    [instance_id] = await make_instances(database, 1)
+    async with running(Sequencer(database, signals)) as sequencer:
+        await until(lambda: sequencer.is_leader)
+    shown, _ = await change(database, instance_id)  # nobody numbers it now
+
+    async with database.read() as session:
+        moment = await moment_of(session, project_id=PROJECT)
+    assert moment.unannounced == {shown}
+
+    async with running(Sequencer(database, signals)), running(Tail(database, signals)) as tail:
+        news, _ = await change(database, instance_id)
+        async with tail.subscribe(
+            project_id=PROJECT, after=moment.cursor, wanted=lambda event: event.id not in moment.unannounced
+        ) as events:
+            [told] = await take(events, 1)
+    assert told.id == news
+    assert told.position == moment.cursor.position + 2
+
+
+async def test_a_state_and_the_news_after_it_are_every_change_once(database: Database, tail: Tail):
+    instances = await make_instances(database, 3)
+    last: dict[UUID, int] = {}
+
+    async def write(instance_id: UUID) -> None:
+        for _ in range(80):
+            _, last[instance_id] = await change(database, instance_id)
+
+    async def show(instance_id: UUID) -> tuple[int, Moment]:
+        async with database.read() as session:
+            found = await session.execute(text("SELECT version FROM instance WHERE id = :id"), {"id": instance_id})
+            return found.scalar_one(), await moment_of(session, project_id=PROJECT)
+
+    async def follow(instance_id: UUID, moment: Moment, count: int) -> list[int]:
+        async with tail.subscribe(
+            project_id=PROJECT,
+            after=moment.cursor,
+            instance_ids=[instance_id],
+            wanted=lambda event: event.id not in moment.unannounced,
+        ) as events:
+            return [event.data["version"] for event in await take(events, count)]
+
+    async def watch(instance_id: UUID) -> None:
+        version = 0
+        while version < 80:
+            version, moment = await show(instance_id)
+            news = await follow(instance_id, moment, min(3, 80 - version))
+            assert news == list(range(version + 1, version + 1 + len(news)))
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(
+            *(watch(each) for each in instances for _ in range(2)), *(write(each) for each in instances)
+        )
+    assert last == dict.fromkeys(instances, 80)
+
+
+async def test_the_position_is_of_the_snapshot_not_of_the_moment_it_is_asked(database: Database, tail: Tail):
+    async with database.read() as session:
+        await session.execute(text("SELECT 1"))
+        async with tail.subscribe(project_id=PROJECT, after=None) as events:
+            await announce(database)
+            [event] = await take(events, 1)
+        assert await position_now(session) < event.position
+    async with database.read() as session:
+        assert await position_now(session) == event.position
+
+
+async def test_cursors_are_checked(database: Database, tail: Tail):
+    async with tail.subscribe(project_id=PROJECT, after=None) as events:
+        await announce(database, 2)
+        first, second = await take(events, 2)
+
+    async with database.read() as session:
+        now = await cursor_now(session)
+        assert now == Cursor(events.epoch, second.position)
+        assert await check_cursor(session, events.cursor_of(first)) == first.position
+        assert await check_cursor(session, now) == second.position
+        with pytest.raises(Refused) as refused:
+            await check_cursor(session, Cursor(now.epoch, now.position + 1))
+        assert refused.value.code == "INVALID_CURSOR"
+        with pytest.raises(CursorExpired):
+            await check_cursor(session, Cursor(now.epoch ^ 1, now.position))
+
+
+async def test_pages_come_from_the_index_that_fits(database: Database, sequencer: Sequencer):
+    """A sparse project, one instance and the tail's span, among five thousand events of others."""
+    await until(lambda: sequencer.is_leader)
+    [instance_id] = await make_instances(database, 1)
+    async with database.write() as session:
+        await session.execute(
+            text("""
+                INSERT INTO outbox (id, type, project_id, instance_id, data)
+                SELECT gen_random_uuid(), 'x', gen_random_uuid(), gen_random_uuid(), '{}' FROM generate_series(1, 5000)
+            """)
+        )
+    await change(database, instance_id)
+    await until(lambda: settled(database))
+    connection = await database.connect()
+    try:
+        await connection.execute("ANALYZE event")
+        head = await connection.fetchval("SELECT head FROM event_log")
+        bounds = f"position > {head - 4000} AND position <= {head}"
+        asked = {
+            "project_id": f"SELECT * FROM event WHERE project_id = '{new_id()}' AND {bounds} ORDER BY position LIMIT 9",
+            "instance_id": f"SELECT * FROM event WHERE instance_id = '{instance_id}' AND project_id = '{PROJECT}'"
+            f" AND {bounds} ORDER BY position LIMIT 9",
+            "pkey": f"SELECT * FROM event WHERE position > {head - 9} AND position <= {head} ORDER BY position",
+        }
+        for index, query in asked.items():
+            plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {query}"))
+            assert index in plan.split("Index")[1].split("\n")[0], plan
+            assert "Seq Scan" not in plan
+            assert "Sort" not in plan
+    finally:
+        await connection.close()

@@ -1,0 +1,149 @@
+"""Old events go by whole partitions, and a cursor into what is gone says so."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from server.db.engine import Database
+from server.db.signals import Signals
+from server.errors import CursorExpired
+from server.events.cursor import Cursor
+from server.events.replay import check_cursor, cursor_now, page_of_events
+from server.events.retention import drop_old_events
+from server.events.sequencer import Sequencer
+from server.events.tail import Tail
+
+from .world import PROJECT, announce, log_of, running, take, until
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+async def small(new_database, migrated_url: str) -> AsyncIterator[Database]:
+    """A log of its own in partitions of ten events, with 25 in it, of which the first 23 are two days old."""
+    database = Database(await new_database(migrated_url))
+    async with database.write() as session:
+        for table in ("event", "event_log"):
+            await session.execute(text(f"DELETE FROM {table}"))
+        rows = await session.execute(
+            text("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'event'::regclass")
+        )
+        for name in rows.scalars():
+            await session.execute(text(f"DROP TABLE {name}"))
+    async with running(Sequencer(database, Signals(database), partition_size=10, batch=5)):
+        await announce(database, 25)
+        await until(lambda: has(database, 25))
+    async with database.write() as session:
+        await session.execute(
+            text("UPDATE event SET occurred_at = occurred_at - interval '2 days' WHERE position <= 23")
+        )
+    yield database
+    await database.close()
+
+
+async def has(database: Database, events: int) -> bool:
+    return len(await log_of(database)) == events
+
+
+async def epoch_of(database: Database) -> int:
+    async with database.read() as session:
+        return (await cursor_now(session)).epoch
+
+
+async def test_only_partitions_that_are_full_and_old_go(small: Database):
+    assert await drop_old_events(small, 3 * DAY) == 0
+    assert await drop_old_events(small, DAY) == 20
+    assert await drop_old_events(small, DAY) == 0
+
+    assert [position for position, _ in await log_of(small)] == [21, 22, 23, 24, 25]
+
+
+async def test_a_cursor_into_what_is_gone_has_expired_and_the_next_one_has_not(small: Database):
+    epoch = await epoch_of(small)
+    await drop_old_events(small, DAY)
+
+    async with running(Tail(small, Signals(small), ring_size=1)) as tail:
+        for position in (0, 19):
+            with pytest.raises(CursorExpired):
+                await tail.subscribe(project_id=PROJECT, after=Cursor(epoch, position)).__aenter__()
+        async with tail.subscribe(project_id=PROJECT, after=Cursor(epoch, 20)) as events:
+            assert [event.position for event in await take(events, 5)] == [21, 22, 23, 24, 25]
+
+
+async def test_a_page_never_begins_after_a_hole(small: Database):
+    async with small.read() as session:
+        # The snapshot is older than the drop, yet the table is gone: no page may pass the hole off as the log.
+        await session.execute(text("SELECT 1"))
+        await drop_old_events(small, DAY)
+        with pytest.raises(CursorExpired):
+            await page_of_events(session, project_id=PROJECT, after=3, limit=100)
+    async with small.read() as session:
+        oldest = await page_of_events(session, project_id=PROJECT, after=None, limit=100)
+        assert [event.position for event in oldest] == [21, 22, 23, 24, 25]
+        assert await check_cursor(session, Cursor(await epoch_of(small), 20)) == 20
+
+
+async def test_a_reader_overtaken_by_retention_is_told(small: Database):
+    epoch = await epoch_of(small)
+    async with (
+        running(Tail(small, Signals(small), ring_size=1)) as tail,
+        tail.subscribe(project_id=PROJECT, after=Cursor(epoch, 0), backlog=4) as events,
+    ):
+        assert [event.position for event in await take(events, 4)] == [1, 2, 3, 4]
+        await drop_old_events(small, DAY)
+        with pytest.raises(CursorExpired):
+            await take(events, 1)
+
+
+async def test_a_tail_overtaken_by_retention_goes_on_and_tells_its_readers(small: Database):
+    tail = Tail(small, Signals(small))
+    async with running(tail):
+        await until(lambda: tail.ring.head == 25)
+        async with (
+            tail.subscribe(project_id=PROJECT, after=None) as live,
+            tail.subscribe(project_id=PROJECT, after=Cursor(await epoch_of(small), 25), backlog=1) as other,
+        ):
+            reading, waiting = asyncio.create_task(take(live, 1)), asyncio.create_task(take(other, 1))
+            await until(lambda: live.is_live and other.is_live)
+            # As if this process had been asleep since position 12.
+            tail.ring.restart(12)
+            live.__dict__["_through"] = other.__dict__["_through"] = 12
+            await drop_old_events(small, DAY)
+            for task in (reading, waiting):
+                with pytest.raises(CursorExpired):
+                    await task
+        await until(lambda: tail.ring.head == 25)
+
+
+async def test_nothing_waits_long_for_a_reader_that_holds_the_log(small: Database):
+    async with small.read() as session:
+        await session.execute(text("SELECT count(*) FROM event"))
+        async with asyncio.timeout(3):
+            assert await drop_old_events(small, DAY) == 0
+    assert await drop_old_events(small, DAY) == 20
+
+
+async def test_two_at_once_count_each_event_once(small: Database):
+    counts = await asyncio.gather(*(drop_old_events(small, DAY) for _ in range(4)))
+    assert sum(counts) + await drop_old_events(small, DAY) == 20
+
+
+async def test_the_log_goes_on_where_it_was_when_all_of_it_is_gone(small: Database):
+    epoch = await epoch_of(small)
+    signals = Signals(small)
+    async with running(Sequencer(small, signals, partition_size=10, batch=5)), running(Tail(small, signals)) as tail:
+        await announce(small, 5)
+        await until(lambda: has(small, 30))
+        async with small.write() as session:
+            await session.execute(text("UPDATE event SET occurred_at = occurred_at - interval '2 days'"))
+        assert await drop_old_events(small, DAY) == 30
+        assert await log_of(small) == []
+
+        async with tail.subscribe(project_id=PROJECT, after=Cursor(epoch, 30)) as events:
+            await announce(small, 1)
+            assert [event.position for event in await take(events, 1)] == [31]
+    async with running(Tail(small, signals)) as later:
+        await until(lambda: later.ring.head == 31)
