@@ -13,11 +13,14 @@ from struct import pack, unpack
 
 PR_SET_PDEATHSIG = 1
 PR_SET_KEEPCAPS = 8
+PR_SET_SECUREBITS = 28
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_RAISE = 2
+SECBIT_NO_SETUID_FIXUP = 1 << 2
 CAPABILITIES_V3 = 0x20080522
 CAP_DAC_OVERRIDE = 1
 CAP_DAC_READ_SEARCH = 2
+CAP_SETPCAP = 8
 
 
 def main() -> None:
@@ -43,34 +46,41 @@ def become(uid: int, gid: int, *, program: Path, data: Path) -> None:
     os.setgroups([])
     os.setgid(gid)
     os.setuid(uid)
-    problem = unreachable(program, data)
+    reachable = can_reach(program, data)
     if sys.platform == "linux":
-        kept = permitted_capabilities()
-        # Reading is less than writing, so it is tried first; Docker's root has only the second of the two.
-        for capability in (CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE):
-            if problem and kept >> capability & 1:
-                set_capabilities(effective=1 << capability, permitted=kept, inheritable=1 << capability)
-                problem = unreachable(program, data)
-                if not problem:
-                    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
-                    set_capabilities(effective=1 << capability, permitted=1 << capability, inheritable=1 << capability)
-                    return
-        set_capabilities(effective=0, permitted=0, inheritable=0)
-    if problem:
-        sys.exit(f"error: user {uid}, who runs PostgreSQL because root may not, can't reach it: {problem}")
+        capability = None if reachable else needed_capability(program, data)
+        if capability is None:
+            set_capabilities(effective=0, permitted=0, inheritable=0)
+        else:
+            set_capabilities(effective=1 << capability, permitted=1 << capability, inheritable=1 << capability)
+            prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
+            reachable = True
+    if not reachable:
+        sys.exit(f"error: user {uid}, who runs PostgreSQL because root may not, can't reach {program} or {data}")
 
 
-def unreachable(program: Path, data: Path) -> str | None:
-    """Why this process can't use the files, or None. access(2) would not do: it ignores capabilities."""
-    try:
-        os.listdir(data)
-        for file in (program, program.parent.parent / "share/postgresql/postgres.bki"):
-            file.open("rb").close()
-    except OSError as error:
-        return str(error)
-    others_may_run = program.stat().st_mode & 0o001
-    may_override = sys.platform == "linux" and effective_capabilities() >> CAP_DAC_OVERRIDE & 1
-    return None if others_may_run or may_override else f"{program} may not be run by others"
+def can_reach(program: Path, data: Path) -> bool:
+    """Asked with access(2), as PostgreSQL's own programs ask about each other."""
+    resource = program.parent.parent / "share/postgresql/postgres.bki"
+    may_run = os.access(program, os.R_OK | os.X_OK) and os.access(resource, os.R_OK)
+    return may_run and os.access(data, os.R_OK | os.W_OK | os.X_OK)
+
+
+def needed_capability(program: Path, data: Path) -> int | None:
+    """The smallest capability that puts the files within reach, or None if none does."""
+    permitted = permitted_capabilities()
+    if not permitted >> CAP_SETPCAP & 1:
+        return None
+    # access(2) takes no notice of capabilities unless their link to the user id is cut.
+    set_capabilities(effective=1 << CAP_SETPCAP, permitted=permitted, inheritable=0)
+    prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP)
+    # Reading is less than writing, so it is tried first; Docker's root has only the second of the two.
+    for capability in (CAP_DAC_READ_SEARCH, CAP_DAC_OVERRIDE):
+        if permitted >> capability & 1:
+            set_capabilities(effective=1 << capability, permitted=permitted, inheritable=0)
+            if can_reach(program, data):
+                return capability
+    return None
 
 
 def die_with(owner: int) -> None:
@@ -101,19 +111,10 @@ def watch(command: list[str]) -> None:
 
 
 def permitted_capabilities() -> int:
-    return capabilities()[1]
-
-
-def effective_capabilities() -> int:
-    return capabilities()[0]
-
-
-def capabilities() -> tuple[int, int]:
-    """The effective and the permitted set, each as one number."""
-    low_then_high = ctypes.create_string_buffer(24)
-    call("capget", ctypes.create_string_buffer(pack("=Ii", CAPABILITIES_V3, 0)), low_then_high)
-    effective, permitted, _, effective_high, permitted_high, _ = unpack("=6I", low_then_high.raw)
-    return effective | effective_high << 32, permitted | permitted_high << 32
+    sets = ctypes.create_string_buffer(24)  # effective, permitted, inheritable: the low halves, then the high ones
+    call("capget", ctypes.create_string_buffer(pack("=Ii", CAPABILITIES_V3, 0)), sets)
+    _, low, _, _, high, _ = unpack("=6I", sets.raw)
+    return low | high << 32
 
 
 def set_capabilities(*, effective: int, permitted: int, inheritable: int) -> None:

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from server.db.child import LAUNCH
+from server.db.datadir import binary
+from server.db.embedded import EmbeddedPostgres
+from tests.server.db.owners import run
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root has power to give up")
 
@@ -74,8 +77,8 @@ def test_a_root_without_that_power_is_told_what_is_out_of_reach(program: Path):
 
     assert answer.returncode == 1
     assert answer.stderr == (
-        f"error: user {NOBODY.pw_uid}, who runs PostgreSQL because root may not, can't reach it: "
-        f"[Errno 13] Permission denied: '{program.parent.parent}/data'\n"
+        f"error: user {NOBODY.pw_uid}, who runs PostgreSQL because root may not, can't reach "
+        f"{program} or {program.parent.parent}/data\n"
     )
 
 
@@ -85,3 +88,29 @@ def test_one_whose_owner_has_already_ended_does_not_begin(program: Path):
 
     assert (answer.returncode, answer.stdout) == (1, "")
     assert answer.stderr == "error: the process that wanted PostgreSQL has ended\n"
+
+
+async def test_root_has_postgres_where_only_root_can_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A whole clone, its virtualenv included, in /root or a `mktemp -d`, installed under umask 077."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    wheel = binary("postgres").parents[2]
+    for part in ("__init__.py", "pginstall18/bin/postgres", "pginstall18/bin/initdb", "pginstall18/lib/postgresql"):
+        copy = closed / wheel.name / part
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["cp", "-a", wheel / part, copy], check=True)
+    subprocess.run(["cp", "-a", wheel / "pginstall18/share", closed / wheel.name / "pginstall18/share"], check=True)
+    subprocess.run(["cp", "-a", f"{wheel}.libs", closed], check=True)
+    subprocess.run(["chmod", "-R", "go-rwx", closed], check=True)
+    monkeypatch.syspath_prepend(closed)
+
+    async with EmbeddedPostgres(closed / "home", durable=False) as server:
+        assert Path(f"/proc/{server.pid}/exe").readlink() == closed / wheel.name / "pginstall18/bin/postgres"
+        assert await run(server.url, "SELECT 7") == 7
+        status = Path(f"/proc/{server.pid}/status").read_text()
+
+    assert closed.stat().st_mode & 0o777 == 0o700
+    assert f"Uid:\t{(closed / 'home/postgres').stat().st_uid}\t" in status
+    assert "Uid:\t0\t" not in status
+    assert power(status) == {"CapPrm": "2", "CapEff": "2", "CapInh": "2", "CapAmb": "2"}
+    shutil.rmtree(closed)

@@ -156,22 +156,6 @@ async def test_a_full_disk_is_named_and_leaves_nothing_half_made(tmp_path: Path)
 
 
 @AS_ROOT
-async def test_root_runs_it_as_somebody_else_below_a_folder_that_only_root_can_enter(tmp_path: Path):
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o700)
-    async with EmbeddedPostgres(closed / "home", durable=False) as server:
-        assert await run(server.url, "SELECT 7") == 7
-        status = Path(f"/proc/{server.pid}/status").read_text()
-
-    assert closed.stat().st_mode & 0o777 == 0o700
-    uids = next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1:]
-    assert set(uids) == {str((closed / "home/postgres").stat().st_uid)} != {"0"}
-    # Reading and searching, and nothing else of what root may do.
-    assert "CapEff:\t0000000000000004" in status
-    assert "CapPrm:\t0000000000000004" in status
-
-
-@AS_ROOT
 async def test_a_normal_user_runs_it_and_root_keeps_out_of_that_home(open_folder: Path, others_python: str):
     home = open_folder / "home"
     who = {"user": NOBODY.pw_uid, "group": NOBODY.pw_gid, "extra_groups": []}
