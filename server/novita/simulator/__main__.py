@@ -2,8 +2,10 @@
 
 import argparse
 import asyncio
+import importlib
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from server.novita.simulator.options import SimulatorOptions
@@ -31,7 +33,16 @@ def main() -> None:
         max_listeners=given.max_listeners,
         stock_factor=given.stock_factor,
     )
-    asyncio.run(serve(options))
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+        runner.run(serve(options))
+
+
+def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one."""
+    try:
+        return importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        return None
 
 
 async def serve(options: SimulatorOptions) -> None:

@@ -112,22 +112,22 @@ class Control:
         real = isinstance(notice, int | float)
         seconds = float(notice) * self._world.clock.speed if real else self._world.options.spot_notice
         lifecycle.reclaim(self._world, instance, notice=seconds)
-        return orjson.Fragment(self._world.show(instance))
+        return orjson.Fragment(self._world.show([instance]))
 
     def fail_pull(self, body: JsonObject, key: str) -> object:
         instance = self._world.instance(key)
         lifecycle.fail_pull(self._world, instance)
-        return orjson.Fragment(self._world.show(instance))
+        return orjson.Fragment(self._world.show([instance]))
 
     def end_by_itself(self, body: JsonObject, key: str) -> object:
         instance = self._world.instance(key)
         lifecycle.end_by_itself(self._world, instance, code=fields.number(body, "code", least=0, most=255, default=1))
-        return orjson.Fragment(self._world.show(instance))
+        return orjson.Fragment(self._world.show([instance]))
 
     def freeze(self, body: JsonObject, key: str) -> object:
         instance = self._world.instance(key)
         lifecycle.freeze(self._world, instance)
-        return orjson.Fragment(self._world.show(instance))
+        return orjson.Fragment(self._world.show([instance]))
 
     def set_endpoint(self, body: JsonObject, key: str) -> object:
         """Make one of its http ports misbehave; without a mode it is well again."""

@@ -117,7 +117,7 @@ class Endpoints:
         if self._count >= self._limit:
             return 0
         bound = self._bind(instance.loopback.get(str(port), 0))
-        spread = 0.75 + fraction(self._world.seed, instance.id, instance.starts, port) / 2
+        spread = 0.75 + fraction(self._world.seed, instance.seq, instance.starts, port) / 2
         opens_at = instance.running_since_sim + REFUSES_FOR * spread
         listener = Listener(instance, port, kind, bound, opens_at, opens_at + BAD_GATEWAY_FOR * spread)
         self._listeners.setdefault(instance.id, []).append(listener)
@@ -137,7 +137,7 @@ class Endpoints:
     def _bind(self, wanted: int) -> socket.socket:
         """Bound but not listening: connections are refused, and nobody else gets the port."""
         for number in (wanted, 0) if wanted else (0,):
-            bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             if number:
                 # Connections of the run before may still linger on it.
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -93,16 +93,17 @@ def fraction(seed: int, *parts: object) -> float:
     return int(secret(seed, *parts, size=4), 16) / 2**32
 
 
-def render(instance: Instance, *, seed: int, logs: str, jobs: list[JsonObject], with_status: str = "") -> bytes:
+def render(instance: Instance, *, seed: int, logs: str, jobs: list[JsonObject]) -> bytes:
     """The instance as JSON up to its last field, `useTime`, which grows while it runs.
 
     All but that field stays the same between two steps, so the caller may keep these bytes.
     """
     running = instance.is_running
-    ssh_port = 30000 + int(secret(seed, instance.id, instance.starts, "port", size=4), 16) % 30000
-    proxy = 1 + int(secret(seed, instance.id, instance.starts, "host", size=2), 16) % 4
-    ssh_host = f"proxy-{proxy}.{instance.cluster_id}.simulator.test"
-    password = secret(seed, instance.id, instance.starts, "password")
+    # One draw a start gives host, port and password, so all three change with it.
+    drawn = secret(seed, instance.id, instance.starts, size=16)
+    ssh_port = 30000 + int(drawn[:8], 16) % 30000
+    ssh_host = f"proxy-{1 + int(drawn[8], 16) % 4}.{instance.cluster_id}.simulator.test"
+    password = drawn[16:]
     jupyter = jupyter_port(instance)
     jupyter_at = instance.endpoints.get(str(jupyter), "") if running and jupyter else ""
     shown: JsonObject = {
@@ -110,7 +111,7 @@ def render(instance: Instance, *, seed: int, logs: str, jobs: list[JsonObject], 
         "name": instance.name,
         "clusterId": instance.cluster_id,
         "clusterName": instance.cluster_name,
-        "status": with_status or instance.status,
+        "status": instance.status,
         "imageUrl": instance.image_url,
         "imageAuthId": instance.image_auth_id,
         "command": instance.command,

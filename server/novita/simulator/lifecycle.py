@@ -68,7 +68,7 @@ def start(world: World, instance: Instance, *, pull_fails: bool = False) -> None
     take_stock(world, instance)
     _clear_past(instance)
     # Now and then the node has lost the image meanwhile.
-    lost = pull_fails or fraction(world.seed, instance.id, instance.starts, "image") < 0.25
+    lost = pull_fails or fraction(world.seed, instance.seq, instance.starts, "image") < 0.25
     passing = ["toStart", "starting", "pulling"] if lost else ["toStart", "starting"]
     _go(world, instance, passing, *(("exited", "pull-failed") if pull_fails else ("running", "run")))
 
@@ -176,13 +176,6 @@ def refuse_while_busy(instance: Instance) -> None:
         raise Refusal(400, "OPERATION_LIMIT", "a job of this instance is under way")
 
 
-def used_seconds(world: World, instance: Instance) -> int:
-    """Billed time: what is over, and what runs now."""
-    if not instance.is_running:
-        return int(instance.used_seconds)
-    return int(instance.used_seconds + max(0.0, world.clock.wall() - instance.last_started_at))
-
-
 def take_step(world: World, instance: Instance, step: Step) -> None:
     """What happens to the instance by itself at that time."""
     at, status, effect = step
@@ -239,7 +232,7 @@ def _go(
     steps = _kept(instance, keep_spot=keep_spot)
     world.set_status(instance, passing[0])
     for here, following in zip(passing, [*passing[1:], end], strict=True):
-        spread = 0.75 + fraction(world.seed, instance.id, instance.starts, here) / 2
+        spread = 0.75 + fraction(world.seed, instance.seq, instance.starts, here) / 2
         at += STAYS[here] * spread
         steps.append((at, following, effect if following == end else ""))
     world.plan(instance, steps)

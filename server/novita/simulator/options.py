@@ -17,7 +17,7 @@ class SimulatorOptions:
     api_keys: tuple[str, ...] = ()
     # Simulated seconds per real second. At 1 an instance runs after 6 to 8 seconds.
     speed: float = 1.0
-    # The same seed and the same calls give the same ids, passwords, prices and chances.
+    # The same seed and the same calls give the same prices, delays, places and chances.
     seed: int = 1
     # Where to keep the world across restarts; None forgets it.
     state_file: Path | None = None

@@ -21,7 +21,7 @@ def get(world: World, call: Call) -> bytes:
     instance = world.instance(instance_id)
     if instance.hidden_until_sim > world.clock.now():
         raise not_found("instance")
-    return world.show(instance)
+    return world.show([instance])
 
 
 def page(world: World, call: Call) -> bytes:
@@ -32,7 +32,7 @@ def page(world: World, call: Call) -> bytes:
     needle = call.query("productName").lower()
     products = {p.id for p in world.catalog.products.values() if needle in p.name.lower()} if needle else None
     rows, total = world.index.page(start, size, name=call.query("name"), products=products, status=status)
-    return b'{"instances":[%b],"total":%d}' % (b",".join([world.show(each) for each in rows]), total)
+    return world.show(rows, b'{"instances":[', b'],"total":%d}' % total)
 
 
 def start(world: World, call: Call) -> bytes:

@@ -39,16 +39,18 @@ def template(world: World, call: Call) -> bytes:
 
 
 def create_template(world: World, call: Call) -> bytes:
-    record = _checked(world, call)
+    record = _checked(world, _inner(call))
     key = str(world.next_number("template"))
     world.put("template", key, {"Id": key, **record, "createTime": str(int(world.clock.wall()))})
     return orjson.dumps({"templateId": key})
 
 
 def update_template(world: World, call: Call) -> bytes:
-    key = fields.text(_inner(call), "Id", least=1)
+    """Fields that are not sent stay as they were."""
+    given = _inner(call)
+    key = fields.text(given, "Id", least=1)
     before = _template(world, key)
-    record = _checked(world, call)
+    record = _checked(world, {**before, **given})
     world.put("template", key, {"Id": key, **record, "createTime": before["createTime"]})
     return orjson.dumps({"templateId": key})
 
@@ -103,8 +105,7 @@ def _inner(call: Call) -> JsonObject:
     return body
 
 
-def _checked(world: World, call: Call) -> JsonObject:
-    body = _inner(call)
+def _checked(world: World, body: JsonObject) -> JsonObject:
     auth = fields.text(body, "imageAuth")
     if auth and auth not in world.table("auth"):
         raise Refusal(400, "IMAGE_URL_OR_AUTH_ERROR", "image auth not found")

@@ -40,7 +40,7 @@ def first_records(wall: float) -> list[tuple[str, str, JsonObject]]:
         _template("ubuntu", "ubuntu:22.04", ports=[("tcp", [22])], rootfs=20),
         # The next two are broken on purpose: nothing stops an account from holding such templates.
         _template("broken-no-image", "", ports=[("http", [8080])]),
-        _template("broken-ports", "nginx:1.27", ports=[("udp", [70000, 0]), ("http", ["eighty"])]),
+        _template("broken-ports", "nginx:1.27", ports=[("tcp", [70000, 0]), ("http", [2222, 8080, 8080])]),
     ]
     records: list[tuple[str, str, JsonObject]] = [("auth", AUTH_ID, auth)]
     for number, template in enumerate(templates, start=107_672):
