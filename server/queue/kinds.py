@@ -116,7 +116,8 @@ def class_of(kind: str) -> type[Work]:
 def to_args(work: Work) -> str:
     """The arguments as JSON, for the job's row."""
     readers = _readers(type(work))
-    return orjson.dumps({name: getattr(work, name) for name in readers}).decode()
+    # default: the driver has a UUID class of its own, which orjson does not take for one.
+    return orjson.dumps({name: getattr(work, name) for name in readers}, default=str).decode()
 
 
 def from_args(kind: str, args: str) -> Work:

@@ -2,6 +2,8 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from server.queue.reads import JobStats
+
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 FINISHED = Counter("pilotlight_jobs_finished_total", "Jobs done.", ["kind"])
@@ -36,3 +38,14 @@ class KindMetrics:
         self.running = RUNNING_HERE.labels(kind)
         self.pickup = PICKUP.labels(kind)
         self.run_time = RUN_TIME.labels(kind)
+
+
+def show(stats: JobStats) -> None:
+    """Set the gauges that only the database knows; for whoever answers a scrape."""
+    for gauge in (WAITING, RUNNING, KEPT_FAILED, OLDEST_WAITING):
+        gauge.clear()  # a kind of which nothing is left would keep its last figure for ever
+    for kind in stats.kinds:
+        WAITING.labels(kind.kind).set(kind.waiting)
+        RUNNING.labels(kind.kind).set(kind.running)
+        KEPT_FAILED.labels(kind.kind).set(kind.failed)
+        OLDEST_WAITING.labels(kind.kind).set(kind.oldest_waiting.total_seconds() if kind.oldest_waiting else 0)

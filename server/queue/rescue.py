@@ -1,6 +1,6 @@
 """Taking back the jobs of workers that are gone, and those that a worker does not know it holds."""
 
-from collections.abc import Sequence
+from collections.abc import Container
 from uuid import UUID
 
 import asyncpg
@@ -28,12 +28,12 @@ RESCUE = """
     RETURNING id
 """
 
-# A claim whose answer was lost on the way: committed, but nobody knows of it. The worker knows every claim that it
-# has ever sent and not given up, so whatever else bears its name can go back.
+HELD = "SELECT DISTINCT claim FROM job WHERE status = 'RUNNING' AND worker_id = $1"
+
 FORGOTTEN = """
     UPDATE job SET status = 'WAITING', claim = NULL, worker_id = NULL, claimed_at = NULL,
                    due_at = greatest(run_at, now())
-    WHERE status = 'RUNNING' AND worker_id = $1 AND claim <> ALL($2::bigint[])
+    WHERE status = 'RUNNING' AND worker_id = $1 AND claim = ANY($2::bigint[])
     RETURNING id
 """
 
@@ -44,7 +44,16 @@ async def rescue(pool: "asyncpg.Pool[asyncpg.Record]") -> list[int]:
 
 
 async def give_back_forgotten(
-    pool: "asyncpg.Pool[asyncpg.Record]", worker_id: UUID, known_claims: Sequence[int]
+    pool: "asyncpg.Pool[asyncpg.Record]", worker_id: UUID, known_claims: Container[int]
 ) -> list[int]:
-    """Free the jobs that are in this worker's name under a claim which it does not know."""
-    return [row["id"] for row in await pool.fetch(FORGOTTEN, worker_id, known_claims)]
+    """Free the jobs in this worker's name whose claim's answer was lost on the way: committed, but nobody knows of it.
+
+    `known_claims` holds every claim from before it is sent until it is given up, and is looked at only after the rows
+    were read: a claim that is in the table and not in there by then was lost. The other way round, one that was sent
+    between the two would look like it.
+    """
+    held = [row["claim"] for row in await pool.fetch(HELD, worker_id)]
+    forgotten = [claim for claim in held if claim not in known_claims]
+    if not forgotten:
+        return []
+    return [row["id"] for row in await pool.fetch(FORGOTTEN, worker_id, forgotten)]

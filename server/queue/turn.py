@@ -19,14 +19,16 @@ PLANNER = {
 }
 
 # `id = ANY(array)` with a look-up by position, where a join with unnest() would be the obvious thing: the join becomes
-# a nested loop over the whole table when the statistics say that it is empty.
+# a nested loop over the whole table when the statistics say that it is empty. width_bucket() is a binary search in the
+# sorted ids; array_position() would walk them for every row.
 # `head` finds out how many of each kind are among the next; `taken` then locks exactly as many of each. In one step,
 # the lock would come before the limit over all kinds, or SKIP LOCKED after it, and workers would get in each other's
-# way. A scan of one kind starts at its floor: see floor.py.
+# way. They are locked by then, so their place in the table is the quickest way back to them, and no plan can go wrong.
+# A scan of one kind starts at its floor: see Floors.
 TURN = """
     WITH finished AS (
         DELETE FROM job
-        WHERE id = ANY($1::bigint[]) AND claim = ($2::bigint[])[array_position($1::bigint[], id)]
+        WHERE id = ANY($1::bigint[]) AND claim = ($2::bigint[])[width_bucket(id, $1::bigint[])]
         RETURNING id, kind, args, priority, project_id, instance_id, unique_key, run_at, attempts,
                   error_code, error_message, created_at, claimed_at
     ), kept AS (
@@ -36,13 +38,13 @@ TURN = """
     ), put_back AS (
         UPDATE job
         SET status = 'WAITING', claim = NULL, worker_id = NULL, claimed_at = NULL,
-            run_at = coalesce(now() + ($5::interval[])[array_position($3::bigint[], id)], run_at),
-            due_at = coalesce(now() + ($5::interval[])[array_position($3::bigint[], id)]
-                                    + ($6::interval[])[array_position($3::bigint[], id)], due_at),
-            attempts = ($7::int[])[array_position($3::bigint[], id)],
-            error_code = ($8::text[])[array_position($3::bigint[], id)],
-            error_message = ($9::text[])[array_position($3::bigint[], id)]
-        WHERE id = ANY($3::bigint[]) AND claim = ($4::bigint[])[array_position($3::bigint[], id)]
+            run_at = coalesce(now() + ($5::interval[])[width_bucket(id, $3::bigint[])], run_at),
+            due_at = coalesce(now() + ($5::interval[])[width_bucket(id, $3::bigint[])]
+                                    + ($6::interval[])[width_bucket(id, $3::bigint[])], due_at),
+            attempts = ($7::int[])[width_bucket(id, $3::bigint[])],
+            error_code = ($8::text[])[width_bucket(id, $3::bigint[])],
+            error_message = ($9::text[])[width_bucket(id, $3::bigint[])]
+        WHERE id = ANY($3::bigint[]) AND claim = ($4::bigint[])[width_bucket(id, $3::bigint[])]
         RETURNING id
     ), asked AS MATERIALIZED (
         SELECT kind, at_most, least(floor_due, now() - interval '100 ms') AS floor_due, floor_id
@@ -66,9 +68,9 @@ TURN = """
         ) AS next
         GROUP BY kind, floor_due, floor_id
     ), taken AS MATERIALIZED (
-        SELECT job.id
+        SELECT job.ctid AS place
         FROM head CROSS JOIN LATERAL (
-            SELECT id FROM job
+            SELECT ctid FROM job
             WHERE status = 'WAITING' AND job.kind = head.kind AND run_at <= now()
               AND (due_at, id) > (head.floor_due, head.floor_id)
             ORDER BY due_at, id
@@ -77,7 +79,7 @@ TURN = """
         ) AS job
     ), claimed AS (
         UPDATE job SET status = 'RUNNING', claim = $16, worker_id = $15, claimed_at = clock_timestamp()
-        WHERE id = ANY(ARRAY(SELECT id FROM taken)) AND status = 'WAITING'
+        WHERE ctid = ANY(ARRAY(SELECT place FROM taken))
         RETURNING id, kind, args, attempts, losses, cancel_requested, project_id, instance_id, due_at,
                   error_code, error_message, extract(epoch FROM claimed_at - run_at)::float8 AS waited
     )
@@ -165,6 +167,8 @@ async def take_turn(
     ask: Ask,
 ) -> Turn:
     """Do all three at once. `claim` is what every job taken here must present from now on: a fresh random number."""
+    finished = sorted(finished)
+    put_back = sorted(put_back, key=lambda job: job.job_id)
     kinds = list(ask.at_most)
     first, *rows = await connection.fetch(
         TURN,
