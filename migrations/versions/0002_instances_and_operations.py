@@ -75,6 +75,7 @@ def upgrade() -> None:
             kind text NOT NULL,
             status text NOT NULL,
             phase text NOT NULL,
+            version bigint NOT NULL DEFAULT 1,
             error_code text,
             error_message text,
             error_retryable boolean,
@@ -140,7 +141,8 @@ def upgrade() -> None:
             project_id uuid NOT NULL CONSTRAINT idempotency_key_project_id_fkey REFERENCES project (id),
             key text NOT NULL,
             fingerprint bytea NOT NULL,
-            operation_id uuid NOT NULL CONSTRAINT idempotency_key_operation_id_fkey REFERENCES operation (id),
+            operation_id uuid NOT NULL CONSTRAINT idempotency_key_operation_id_fkey REFERENCES operation (id)
+                DEFERRABLE INITIALLY DEFERRED,
             created_at timestamptz NOT NULL DEFAULT now(),
             CONSTRAINT idempotency_key_pkey PRIMARY KEY (project_id, key)
         )

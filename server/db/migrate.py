@@ -57,10 +57,10 @@ async def check_is_current(database: Database) -> None:
         )
 
 
-async def check_server(database: Database, url: str) -> None:
+async def check_server(url: str) -> None:
     """One clear sentence when the server can't be used."""
     try:
-        connection = await database.connect()
+        connection = await Database(url).connect()
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
         reason = str(error) or type(error).__name__
         raise StartupProblem(f"can't use the database at {shown(url)}: {reason}") from None

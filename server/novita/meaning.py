@@ -140,7 +140,10 @@ def _first_text(*candidates: object) -> str | None:
 
 def _plain(body: bytes) -> str:
     text = body[:4096].decode("utf-8", "replace").strip()
-    return "an HTML page" if text.startswith("<") else text
+    if text.startswith("<"):
+        return "an HTML page"
+    # Half an answer may be half an instance, with the password of its SSH.
+    return "JSON that ends early" if text.startswith(("{", "[")) else text
 
 
 def clean(text: str, secrets: tuple[SecretStr, ...]) -> str:

@@ -124,8 +124,10 @@ def _judge(error: NovitaError, permit: Permit) -> None:
         return  # leaving without a verdict
     if isinstance(error, NotConnected):
         permit.not_connected()
-    elif isinstance(error, ProviderTimeout | ProviderUnreachable) or (error.status is not None and error.status >= 500):
+    elif isinstance(error, ProviderTimeout | ProviderUnreachable):
         permit.failed()
+    elif isinstance(error, ProviderError) and (error.status is None or error.status >= 500):
+        permit.failed()  # without a status it was not even HTTP
     else:
         permit.answered()
 

@@ -98,7 +98,9 @@ async def _page(session: AsyncSession, which: JobFilter, range_: str, values: di
 
 def _view(row: Row[Any]) -> JobView:
     values: dict[str, Any] = dict(row._mapping)  # pyright: ignore[reportPrivateUsage] - that is its public name
-    return JobView(**{**values, "status": JobStatus(row.status), "priority": Priority(row.priority)})
+    values["status"] = JobStatus(row.status)
+    values["priority"] = Priority(row.priority)
+    return JobView(**values)
 
 
 @dataclass(frozen=True, slots=True)

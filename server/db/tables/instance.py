@@ -119,6 +119,7 @@ class Operation(Base):
     kind: Mapped[str]
     status: Mapped[str]
     phase: Mapped[str]
+    version: Mapped[int] = mapped_column(server_default=text("1"))
     error_code: Mapped[str | None]
     error_message: Mapped[str | None]
     error_retryable: Mapped[bool | None]
@@ -187,5 +188,6 @@ class IdempotencyKey(Base):
     project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"), primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
     fingerprint: Mapped[bytes]
-    operation_id: Mapped[UUID] = mapped_column(ForeignKey("operation.id"))
+    # Deferred: the key is written first, so that callers with the same one wait there before they write anything else.
+    operation_id: Mapped[UUID] = mapped_column(ForeignKey("operation.id", deferrable=True, initially="DEFERRED"))
     created_at: Mapped[CreatedAt]

@@ -11,7 +11,7 @@ from server.novita.fields import Fields
 from server.novita.priority import Priority
 from server.novita.wire.instance import RemoteInstance
 from server.novita.wire.page import Page
-from server.novita.wire.request import CreateInstance, Port, UpgradeInstance
+from server.novita.wire.request import CreateInstance, Port, UpgradeInstance, env_secrets
 
 PAGE_SIZE = 100
 MOST_PAGES = 1_000  # 100,000 instances; more than that is a list that never ends
@@ -26,8 +26,7 @@ class InstanceCalls(Calls):
         Sent once and never again: there is no idempotency key, so a second request makes a second billed machine. On
         an error, `is_certain_refusal` tells if nothing was made; if it is False, look for `request.name` first.
         """
-        secrets = (request.image_auth,) if request.image_auth else ()
-        call = post("/gpu/instance/create", request.to_json(), is_repeatable=False, secrets=secrets)
+        call = post("/gpu/instance/create", request.to_json(), is_repeatable=False, secrets=request.secrets())
         return await self._caller.call(call, _id, priority=priority)
 
     async def instance(self, novita_id: str, *, priority: Priority = Priority.USER) -> RemoteInstance:
@@ -110,7 +109,12 @@ class InstanceCalls(Calls):
         self, novita_id: str, request: UpgradeInstance, *, priority: Priority = Priority.USER
     ) -> None:
         """Another image and start settings on the same machine, which is reset for it."""
-        call = post("/gpu/instance/upgrade", {"instanceId": novita_id, **request.to_json()}, is_repeatable=False)
+        call = post(
+            "/gpu/instance/upgrade",
+            {"instanceId": novita_id, **request.to_json()},
+            is_repeatable=False,
+            secrets=env_secrets(request.envs),
+        )
         await self._caller.call(call, nothing, priority=priority)
 
     async def migrate_instance(self, novita_id: str, *, priority: Priority = Priority.USER) -> str | None:

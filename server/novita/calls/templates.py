@@ -10,6 +10,7 @@ from server.novita.fields import Fields, Unreadable
 from server.novita.priority import Priority
 from server.novita.wire.page import Page
 from server.novita.wire.registry import RegistryAuth
+from server.novita.wire.request import env_secrets
 from server.novita.wire.template import Template, TemplateDraft
 
 
@@ -34,14 +35,24 @@ class TemplateCalls(Calls):
 
     async def create_template(self, draft: TemplateDraft, *, priority: Priority = Priority.USER) -> str:
         """Returns the new id. Not repeated on failure: there could be two of them."""
-        call = post("/template/create", {"template": draft.to_json()}, is_repeatable=False)
+        call = post(
+            "/template/create",
+            {"template": draft.to_json()},
+            is_repeatable=False,
+            secrets=env_secrets(draft.envs),
+        )
         return await self._caller.call(call, _template_id, priority=priority)
 
     async def update_template(
         self, template_id: str, draft: TemplateDraft, *, priority: Priority = Priority.USER
     ) -> None:
         """Replace all of it."""
-        call = post("/template/update", {"template": {**draft.to_json(), "Id": template_id}}, is_repeatable=True)
+        call = post(
+            "/template/update",
+            {"template": {**draft.to_json(), "Id": template_id}},
+            is_repeatable=True,
+            secrets=env_secrets(draft.envs),
+        )
         await self._caller.call(call, nothing, priority=priority)
 
     async def delete_template(self, template_id: str, *, priority: Priority = Priority.USER) -> None:

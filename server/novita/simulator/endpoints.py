@@ -4,6 +4,7 @@ import asyncio
 import heapq
 import socket
 from dataclasses import dataclass, field
+from typing import cast
 
 import orjson
 
@@ -184,7 +185,8 @@ class TcpEndpoint(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        # uvloop has a transport class of its own, so there is nothing to check here.
+        transport = cast("asyncio.Transport", transport)
         self._transport = transport
         self._listener.live.add(transport)
         if self._listener.port == 22:
@@ -203,7 +205,8 @@ class HttpEndpoint(TcpEndpoint):
         self._head = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        # uvloop has a transport class of its own, so there is nothing to check here.
+        transport = cast("asyncio.Transport", transport)
         self._transport = transport
         self._listener.live.add(transport)
 

@@ -49,6 +49,10 @@ class CreateInstance:
     min_cuda_version: str | None = None
     local_storage_mount_point: str | None = None  # cpu kind only
 
+    def secrets(self) -> tuple[SecretStr, ...]:
+        image_auth = (self.image_auth,) if self.image_auth else ()
+        return (*image_auth, *env_secrets(self.envs))
+
     def to_json(self) -> dict[str, Any]:
         body: dict[str, Any] = {
             "name": self.name,
@@ -111,6 +115,11 @@ class UpgradeInstance:
             ]
             body["networkVolume"] = {"volumeMounts": mounts}
         return body
+
+
+def env_secrets(envs: tuple[Env, ...]) -> tuple[SecretStr, ...]:
+    """Values that must not come back in an error's text; the very short ones would strike out half of any sentence."""
+    return tuple(SecretStr(env.value) for env in envs if len(env.value) >= 8)
 
 
 def envs_to_json(envs: tuple[Env, ...]) -> list[dict[str, str]]:

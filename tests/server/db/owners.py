@@ -12,7 +12,7 @@ from pathlib import Path
 
 import asyncpg
 
-from server.db.processes import started
+from server.db.processes import is_postgres, started
 
 ROOT = Path(__file__).parents[3]
 
@@ -71,16 +71,23 @@ async def owner(home: Path, *options: str, python: str = sys.executable, **how: 
         stdout=asyncio.subprocess.PIPE,
         **how,  # pyright: ignore[reportArgumentType]
     )
+    said = ""
     try:
         assert process.stdout is not None
         said = (await asyncio.wait_for(process.stdout.readline(), 30)).decode().strip()
-        yield (owner := Owner(process, said))
-        await owner.end_by(signal.SIGKILL)
-        await eventually(lambda: said.startswith("problem") or started(owner.pid) is None)
+        yield Owner(process, said)
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
+        if said and not said.startswith("problem"):
+            await _ended(int(said.split()[0]), home)
+
+
+async def _ended(postmaster: int, home: Path) -> None:
+    if is_postgres(postmaster, home / "postgres"):
+        os.kill(postmaster, signal.SIGCONT)  # a test that failed may have left it stopped
+    await eventually(lambda: started(postmaster) is None)
 
 
 async def eventually(is_true: Callable[[], bool], *, within: float = 10) -> None:

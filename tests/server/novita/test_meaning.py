@@ -87,6 +87,7 @@ def test_each_refusal_has_its_meaning(status: int, raw: bytes, kind: type[Novita
         (b"plain\ttext\r\nin lines", "plain text in lines (HTTP 400)"),
         (b"<!doctype html><p>hello", "an HTML page (HTTP 400)"),
         (b"", "no explanation (HTTP 400)"),
+        (b'{"connectComponentSSH":{"password":"hunter22"', "JSON that ends early (HTTP 400)"),
         (b"[1, 2]", "no explanation (HTTP 400)"),
     ],
 )

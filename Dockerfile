@@ -1,0 +1,27 @@
+# Two stages: what builds stays behind, what runs is small and not root.
+FROM python:3.13-slim-bookworm AS build
+WORKDIR /src
+RUN pip install --no-cache-dir uv==0.13.7 && python -m venv /opt/pilotlight
+COPY requirements.lock pyproject.toml README.md alembic.ini ./
+# The lock holds the tools of development too; only what the package itself needs is taken from it.
+RUN uv pip install --no-cache --python /opt/pilotlight/bin/python -c requirements.lock hatchling -r pyproject.toml --extra redis
+COPY server server
+COPY schema schema
+COPY migrations migrations
+RUN uv pip install --no-cache --python /opt/pilotlight/bin/python --no-deps --no-build-isolation .
+
+FROM python:3.13-slim-bookworm
+RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/pilotlight pilotlight
+COPY --from=build /opt/pilotlight /opt/pilotlight
+ENV PATH=/opt/pilotlight/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PILOTLIGHT_HOME=/var/lib/pilotlight \
+    HOST=0.0.0.0 \
+    PORT=8000 \
+    LOG_FORMAT=json
+USER 10001
+EXPOSE 8000
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
+    CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ['PORT'] + '/healthz', timeout=2)"]
+ENTRYPOINT ["pilotlight"]
+CMD ["serve"]

@@ -1,0 +1,66 @@
+# One short command each, from a clean clone with nothing but Python 3.11 or newer and pip.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV_VERSION := 0.13.7
+ARGS ?=
+TESTS ?= tests
+# Two test processes: more would only wait for each other on a small machine.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help up test check lint types contracts schema schema-check deploy-check tests format lock clean
+
+help: ## List these commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+up: $(VENV)/.installed ## Run everything: database, simulator, API, workers (ARGS="--port 0 --home DIR")
+	@exec $(BIN)/pilotlight up $(ARGS)
+
+test: check tests ## Everything that CI runs: lint, types, contracts, schema, deployment files, tests
+
+check: lint types contracts schema-check deploy-check
+
+lint: $(VENV)/.installed ## Style and mistakes
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed ## Strict types
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+
+contracts: $(VENV)/.installed ## Who may import whom
+	$(BIN)/lint-imports
+
+schema: $(VENV)/.installed ## Print the GraphQL schema into schema/schema.graphql
+	$(BIN)/pilotlight schema print > schema/schema.graphql.new && mv schema/schema.graphql.new schema/schema.graphql
+
+schema-check: $(VENV)/.installed
+	$(BIN)/pilotlight schema check
+
+deploy-check: $(VENV)/.installed ## Dockerfile and compose file, without Docker
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+
+tests: $(VENV)/.installed ## The tests alone (TESTS=tests/server/db for some of them)
+	$(BIN)/pytest -n $(WORKERS) --dist loadscope $(ARGS) $(TESTS)
+
+format: $(VENV)/.installed ## Put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(VENV)/.installed ## Take the newest versions that pyproject.toml allows into requirements.lock
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --upgrade \
+	  --group dev --extra redis pyproject.toml -o requirements.lock
+
+clean: ## Remove what these commands made (not the data in .pilotlight)
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+
+# No ensurepip (Debian splits it off): the pip outside puts uv into the environment, uv does the rest.
+$(VENV)/.installed: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit("Pilotlight needs Python 3.11 or newer; say which: make PYTHON=python3.12 ...") \
+	  if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
+	@test -x $(BIN)/uv || $(PYTHON) -m pip -q --disable-pip-version-check --python $(BIN)/python install uv==$(UV_VERSION)
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --require-hashes -r requirements.lock
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --no-deps --no-build-isolation -e .
+	@touch $@

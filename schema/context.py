@@ -1,0 +1,73 @@
+"""What a resolver may reach."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import strawberry
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from schema.loaders import Loaders
+from server.auth.caller import Caller
+from server.auth.tokens import Tokens
+from server.catalog.catalog import Catalog
+from server.config import Settings
+from server.db.engine import Database
+from server.events.tail import Tail
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What all requests of a process share."""
+
+    database: Database
+    catalog: Catalog
+    tail: Tail
+    tokens: Tokens
+    settings: Settings
+
+
+class Context:
+    """One request, or one socket; a socket's caller may only be known once it has introduced itself."""
+
+    def __init__(self, services: Services, *, request_id: str, is_socket: bool) -> None:
+        self.services = services
+        self.request_id = request_id
+        self.connection_params: dict[str, Any] | None = None
+        self._is_socket = is_socket
+        self._caller: Caller | None = None
+        self._loaders: Loaders | None = None
+
+    def admit(self, caller: Caller) -> None:
+        self._caller = caller
+        self._loaders = Loaders(self.services.database, caller, keep=not self._is_socket)
+
+    @property
+    def is_admitted(self) -> bool:
+        return self._caller is not None
+
+    @property
+    def caller(self) -> Caller:
+        if self._caller is None:
+            raise PermissionError("nobody is known to be asking")
+        return self._caller
+
+    @property
+    def loaders(self) -> Loaders:
+        if self._loaders is None:
+            raise PermissionError("nobody is known to be asking")
+        return self._loaders
+
+    @asynccontextmanager
+    async def read(self) -> AsyncGenerator[AsyncSession]:
+        async with self.services.database.read() as session:
+            yield session
+
+    @asynccontextmanager
+    async def write(self) -> AsyncGenerator[AsyncSession]:
+        async with self.services.database.write() as session:
+            yield session
+
+
+Info = strawberry.Info[Context, None]

@@ -1,0 +1,106 @@
+"""GraphQL over HTTP and WebSocket: who is asking is settled here, before any of it runs."""
+
+from datetime import timedelta
+from typing import Any, cast
+from uuid import uuid4
+
+import orjson
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+from starlette.websockets import WebSocket
+from strawberry.asgi import GraphQL
+from strawberry.exceptions import ConnectionRejectionError
+from strawberry.subscriptions import GRAPHQL_TRANSPORT_WS_PROTOCOL
+
+from schema.context import Context, Services
+from schema.faults import is_database_away
+from schema.root import schema
+from server.auth.caller import Caller
+
+log = structlog.get_logger(__name__)
+
+INIT_TIMEOUT = timedelta(seconds=10)
+
+
+class Edge(GraphQL[Context, None]):
+    """Strawberry's view, behind our door."""
+
+    def __init__(self, services: Services) -> None:
+        super().__init__(
+            schema,
+            graphql_ide=None,  # its page loads from elsewhere and is blank without internet
+            subscription_protocols=(GRAPHQL_TRANSPORT_WS_PROTOCOL,),
+            connection_init_wait_timeout=INIT_TIMEOUT,
+            allowed_origins=services.settings.allowed_origins,
+        )
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = f"req_{uuid4().hex[:20]}"
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            scope.setdefault("state", {})["request_id"] = request_id
+            if scope["type"] == "http":
+                refusal = await self._let_in(Request(scope))
+                if refusal is not None:
+                    refusal.headers["x-request-id"] = request_id
+                    await refusal(scope, receive, send)
+                    return
+            await super().__call__(scope, receive, send)
+
+    async def _let_in(self, request: Request) -> Response | None:
+        """None when the caller is known; else what to answer."""
+        try:
+            caller = await self._caller_of(request.headers.get("authorization"))
+        except Exception as error:
+            if not is_database_away(error):
+                raise
+            log.warning("request.database_away", error=type(error).__name__)
+            return _error(503, "UNAVAILABLE", "The database can't be reached at the moment. Try again.", True)
+        if caller is None:
+            message = "Send a valid token: Authorization: Bearer pl_..."
+            response = _error(401, "UNAUTHENTICATED", message, False)
+            response.headers["www-authenticate"] = "Bearer"
+            return response
+        request.scope["state"]["caller"] = caller
+        return None
+
+    async def get_context(self, request: Request | WebSocket, response: Response | WebSocket) -> Context:
+        request_id = str(request.scope["state"]["request_id"])
+        context = Context(self._services, request_id=request_id, is_socket=isinstance(request, WebSocket))
+        if isinstance(request, WebSocket):
+            caller = await self._caller_of(request.headers.get("authorization"))
+        else:
+            caller = cast("Caller", request.scope["state"]["caller"])
+            cast("Response", response).headers["x-request-id"] = request_id
+        if caller is not None:
+            context.admit(caller)
+        return context
+
+    async def on_ws_connect(self, context: Context) -> Any:
+        """Browsers can't set headers on a WebSocket, so the token may come with connection_init."""
+        params = context.connection_params or {}
+        given = params.get("Authorization") or params.get("authorization")
+        if isinstance(given, str):
+            caller = await self._caller_of(given)
+            if caller is None:
+                raise ConnectionRejectionError
+            context.admit(caller)
+        if not context.is_admitted:
+            raise ConnectionRejectionError
+        return await super().on_ws_connect(context)
+
+    async def _caller_of(self, authorization: str | None) -> Caller | None:
+        kind, _, secret = (authorization or "").partition(" ")
+        if kind.lower() != "bearer" or not secret.strip():
+            return None
+        return await self._services.tokens.caller_of(secret.strip())
+
+    def encode_json(self, data: object) -> str:  # type: ignore[override] # bytes would go out as binary frames, which clients refuse
+        return orjson.dumps(data).decode()
+
+
+def _error(status: int, code: str, message: str, retryable: bool) -> Response:
+    body = {"errors": [{"message": message, "extensions": {"code": code, "retryable": retryable}}]}
+    return Response(orjson.dumps(body), status_code=status, media_type="application/json")

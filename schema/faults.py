@@ -1,0 +1,56 @@
+"""What a client is told about a fault: an id and what to do; the whole story is in the log."""
+
+from typing import Any
+
+import structlog
+from graphql import GraphQLError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from strawberry.types import ExecutionContext
+
+from server.errors import CircuitOpen, NovitaError, RateLimited
+
+log = structlog.get_logger(__name__)
+
+
+class Faults:
+    """For a Schema: rewrites each error before it leaves."""
+
+    def process_errors(self, errors: list[GraphQLError], execution_context: ExecutionContext | None = None) -> None:
+        context = execution_context.context if execution_context is not None else None
+        request_id = getattr(context, "request_id", None)
+        for error in errors:
+            _rewrite(error, request_id)
+
+
+def _rewrite(error: GraphQLError, request_id: str | None) -> None:
+    original = error.original_error
+    extensions: dict[str, Any] = dict(error.extensions or {})
+    if original is None or isinstance(original, GraphQLError):
+        extensions.setdefault("code", "BAD_REQUEST")
+        extensions.setdefault("retryable", False)
+    elif isinstance(original, NovitaError):
+        error.message = f"The provider can't be asked at the moment: {original.message}"
+        extensions |= {"code": original.code, "retryable": original.retryable}
+        after = original.retry_after if isinstance(original, RateLimited | CircuitOpen) else None
+        if after is not None:
+            extensions["retryAfterMs"] = int(after.total_seconds() * 1000)
+        log.warning("request.provider_failed", code=original.code, path=error.path)
+    elif is_database_away(original):
+        error.message = "The database can't be reached at the moment. Try again; with an idempotency key that is safe."
+        extensions |= {"code": "UNAVAILABLE", "retryable": True, "retryAfterMs": 1000}
+        log.warning("request.database_away", error=type(original).__name__, path=error.path)
+    else:
+        error.message = "Something went wrong on our side."
+        extensions |= {"code": "INTERNAL", "retryable": False}
+        log.error("request.failed", path=error.path, exc_info=original)
+    if request_id is not None:
+        extensions["requestId"] = request_id
+    error.extensions = extensions
+
+
+def is_database_away(error: BaseException) -> bool:
+    """A connection that broke, could not be made, or did not come free in time."""
+    if isinstance(error, ConnectionError | OSError | TimeoutError | PoolTimeout | InterfaceError | OperationalError):
+        return True
+    return isinstance(error, DBAPIError) and error.connection_invalidated

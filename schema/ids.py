@@ -1,0 +1,27 @@
+"""Ids as callers see them: opaque, and recognisable by their first letters in a log or a chat."""
+
+from uuid import UUID
+
+from server.errors import NotFound
+
+INSTANCE = "inst"
+OPERATION = "op"
+EVENT = "evt"
+TOKEN = "tok"
+
+WORDS = {INSTANCE: "instance", OPERATION: "operation", EVENT: "event", TOKEN: "token"}
+
+
+def shown(prefix: str, id: UUID) -> str:
+    return f"{prefix}_{id.hex}"
+
+
+def read(prefix: str, id: str, path: tuple[str, ...] = ()) -> UUID:
+    """The row's id. Nonsense and other things' ids are simply not found."""
+    found, _, rest = id.partition("_")
+    if found == prefix and len(rest) == 32:
+        try:
+            return UUID(rest)
+        except ValueError:
+            pass
+    raise NotFound(WORDS[prefix], path)

@@ -1,0 +1,54 @@
+"""One loader per relation, made per request: a list's children cost one query, however long the list."""
+
+from uuid import UUID
+
+from sqlalchemy import select
+from strawberry.dataloader import DataLoader
+
+from server.auth.caller import Caller
+from server.db.engine import Database
+from server.db.tables import Attempt, Instance, Operation
+from server.instances import reads
+
+
+class Loaders:
+    """`keep` is off on sockets: what was read for one message must not answer for a later one."""
+
+    def __init__(self, database: Database, caller: Caller, *, keep: bool) -> None:
+        self._database = database
+        self._project_id = caller.project_id
+        self.instance: DataLoader[UUID, Instance | None] = DataLoader(self._instances, cache=keep)
+        self.operation: DataLoader[UUID, Operation | None] = DataLoader(self._operations, cache=keep)
+        self.attempts: DataLoader[UUID, list[Attempt]] = DataLoader(self._attempts, cache=keep)
+        self.open_operation: DataLoader[UUID, Operation | None] = DataLoader(self._open_operations, cache=keep)
+        self.env: DataLoader[UUID, dict[str, str]] = DataLoader(self._env, cache=keep)
+
+    async def _instances(self, ids: list[UUID]) -> list[Instance | None]:
+        async with self._database.read() as session:
+            found = await reads.get_instances(session, ids, project_id=self._project_id)
+        return [found.get(id) for id in ids]
+
+    async def _operations(self, ids: list[UUID]) -> list[Operation | None]:
+        async with self._database.read() as session:
+            found = await reads.get_operations(session, ids, project_id=self._project_id)
+        return [found.get(id) for id in ids]
+
+    async def _attempts(self, operation_ids: list[UUID]) -> list[list[Attempt]]:
+        async with self._database.read() as session:
+            found = await reads.attempts_by_operation(session, operation_ids)
+        return [found[id] for id in operation_ids]
+
+    async def _open_operations(self, instance_ids: list[UUID]) -> list[Operation | None]:
+        async with self._database.read() as session:
+            found = await reads.open_operations(session, instance_ids, project_id=self._project_id)
+        return [found.get(id) for id in instance_ids]
+
+    async def _env(self, instance_ids: list[UUID]) -> list[dict[str, str]]:
+        async with self._database.read() as session:
+            rows = await session.execute(
+                select(Instance.id, Instance.env).where(
+                    Instance.id.in_(instance_ids), Instance.project_id == self._project_id
+                )
+            )
+            found = {row.id: row.env for row in rows}
+        return [found.get(id, {}) for id in instance_ids]

@@ -1,0 +1,147 @@
+"""What callers can ask of instances. Open, delegate, translate."""
+
+import strawberry
+
+from schema import ids
+from schema.context import Info
+from schema.errors import Payload, RefusalsAsErrors
+from schema.guards import Requires
+from schema.scalars import BigInt
+from schema.types.instance import Instance
+from schema.types.money import MICROS_PER_E5
+from schema.types.operation import Operation
+from server.errors import Invalid, Problem
+from server.instances import create, delete, drafts
+from server.words import Billing, Role
+
+
+@strawberry.input(description="An exact amount of money.")
+class MoneyInput:
+    amount_micros: BigInt = strawberry.field(description="Millionths of the currency: 350000 is 0.35 USD.")
+    currency: str = strawberry.field(default="USD", description="Only USD.")
+
+
+@strawberry.input(description="A name and its value.")
+class KeyValueInput:
+    key: str = strawberry.field(description="The name.")
+    value: str = strawberry.field(description="The value.")
+
+
+@strawberry.input(description="A port to expose.")
+class PortInput:
+    port: int = strawberry.field(description="1 to 65535, without 2222, 2223 and 2224.")
+    type: str = strawberry.field(default="http", description="http or tcp.")
+
+
+@strawberry.input(description="The instance to make. Give either templateId or image.")
+class CreateInstanceInput:
+    name: str = strawberry.field(description="1 to 255 characters, unique among the instances that are not deleted.")
+    product_name: str = strawberry.field(description="The product, such as RTX 4090 24GB.")
+    template_id: strawberry.ID | None = strawberry.field(default=None, description="A template of the provider's.")
+    image: str | None = strawberry.field(default=None, description="A container image.")
+    gpu_count: int = strawberry.field(default=1, description="1 to 8.")
+    rootfs_size_gb: int | None = strawberry.field(
+        default=None, description="Root disk, 10 to 1000 GB; without it the template's, but at least 60."
+    )
+    region: str | None = strawberry.field(default=None, description="The region to try first, such as AS-SGP-02.")
+    regions: list[str] | None = strawberry.field(
+        default=None, description="Regions to try after it, in this order; without it the server's own."
+    )
+    billing: Billing = strawberry.field(default=Billing.SPOT_THEN_ON_DEMAND, description="How to pay.")
+    max_hourly_price: MoneyInput | None = strawberry.field(default=None, description="The most it may cost an hour.")
+    env: list[KeyValueInput] | None = strawberry.field(
+        default=None, description="Environment variables, at most 100; they win over the template's."
+    )
+    ports: list[PortInput] | None = strawberry.field(
+        default=None, description="Ports to expose, at most 15, in place of the template's."
+    )
+    command: str | None = strawberry.field(default=None, description="What to run, in place of the template's.")
+    labels: list[KeyValueInput] | None = strawberry.field(default=None, description="Your own notes, at most 64.")
+    idempotency_key: str | None = strawberry.field(
+        default=None, description="Your own word for this request: sending it again gives the same instance."
+    )
+
+    def to_draft(self) -> drafts.CreateDraft:
+        price = self.max_hourly_price
+        if price is not None and price.currency != "USD":
+            path = ("input", "maxHourlyPrice", "currency")
+            raise Invalid([Problem("INVALID_MAX_HOURLY_PRICE", "The provider bills in USD.", path)])
+        return drafts.CreateDraft(
+            name=self.name,
+            product_name=self.product_name,
+            template_id=None if self.template_id is None else str(self.template_id),
+            image=self.image,
+            gpu_count=self.gpu_count,
+            rootfs_size_gb=self.rootfs_size_gb,
+            region=self.region,
+            regions=tuple(self.regions or ()),
+            billing=self.billing,
+            max_hourly_price_e5=None if price is None else price.amount_micros // MICROS_PER_E5,
+            env=None if self.env is None else _unique(self.env, "env"),
+            ports=None if self.ports is None else tuple(drafts.Port(port.port, port.type) for port in self.ports),
+            command=self.command,
+            labels=_unique(self.labels or [], "labels"),
+            idempotency_key=self.idempotency_key,
+        )
+
+
+def _unique(pairs: list[KeyValueInput], field: str) -> dict[str, str]:
+    values = {pair.key: pair.value for pair in pairs}
+    if len(values) != len(pairs):
+        raise Invalid([Problem(f"INVALID_{field.upper().rstrip('S')}", "A name is given twice.", ("input", field))])
+    return values
+
+
+@strawberry.type(description="The instance that was accepted; it is being made.")
+class CreateInstancePayload(Payload):
+    instance: Instance | None = strawberry.field(default=None, description="The instance, CREATING.")
+    operation: Operation | None = strawberry.field(default=None, description="Follow it to its end.")
+    replayed: bool = strawberry.field(
+        default=False, description="Whether the same idempotency key had been accepted before."
+    )
+
+
+@strawberry.input(description="The instance to remove.")
+class DeleteInstanceInput:
+    id: strawberry.ID = strawberry.field(description="Its id.")
+
+
+@strawberry.type(description="The instance that will be removed.")
+class DeleteInstancePayload(Payload):
+    instance: Instance | None = strawberry.field(default=None, description="The instance, DELETING.")
+    operation: Operation | None = strawberry.field(default=None, description="Follow it to its end.")
+
+
+@strawberry.type
+class InstanceMutations:
+    @strawberry.mutation(
+        description="Ask for an instance. The answer comes at once; follow the operation, or subscribe.",
+        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    )
+    async def create_instance(self, info: Info, input: CreateInstanceInput) -> CreateInstancePayload:
+        services = info.context.services
+        accepted = await create.create_instance(
+            services.database,
+            services.catalog,
+            input.to_draft(),
+            by=info.context.caller,
+            defaults=create.Defaults(
+                regions=services.settings.default_regions,
+                estimated_ready_time=services.settings.estimated_ready_time,
+            ),
+        )
+        return CreateInstancePayload(
+            instance=Instance.of(accepted.instance),
+            operation=Operation.of(accepted.operation),
+            replayed=accepted.replayed,
+        )
+
+    @strawberry.mutation(
+        description="Remove an instance in whatever status; what is under way is superseded.",
+        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    )
+    async def delete_instance(self, info: Info, input: DeleteInstanceInput) -> DeleteInstancePayload:
+        instance_id = ids.read(ids.INSTANCE, input.id, ("input", "id"))
+        async with info.context.write() as session:
+            instance, operation = await delete.delete_instance(session, instance_id, by=info.context.caller)
+        return DeleteInstancePayload(instance=Instance.of(instance), operation=Operation.of(operation))

@@ -1,0 +1,29 @@
+"""Query, Mutation, Subscription in one schema; nothing else."""
+
+import strawberry
+from strawberry.schema.config import StrawberryConfig
+
+from schema.errors import ALL_ERRORS
+from schema.faults import Faults
+from schema.mutations.instances import InstanceMutations
+from schema.queries import Query
+from schema.scalars import BIG_INT, BigInt
+from schema.subscriptions import Subscription
+
+
+@strawberry.type(description="What callers can ask for. Each answers with what was accepted, or why it was refused.")
+class Mutation(InstanceMutations):
+    pass
+
+
+class PilotlightSchema(Faults, strawberry.Schema):
+    """Ours, with errors that never leak."""
+
+
+schema = PilotlightSchema(
+    query=Query,
+    mutation=Mutation,
+    subscription=Subscription,
+    types=ALL_ERRORS,
+    config=StrawberryConfig(scalar_map={BigInt: BIG_INT}, sort_schema=True),
+)

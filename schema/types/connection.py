@@ -1,0 +1,32 @@
+"""Pages of instances."""
+
+import strawberry
+
+from schema.context import Info
+from schema.types.instance import Instance
+from server.instances import reads
+
+
+@strawberry.type(description="Where a page stands.")
+class PageInfo:
+    has_next_page: bool = strawberry.field(description="Whether there is more.")
+    end_cursor: str | None = strawberry.field(description="Give it as `after` to get the next page.")
+
+
+@strawberry.type(description="One instance of a page.")
+class InstanceEdge:
+    cursor: str = strawberry.field(description="The place right after this one.")
+    node: Instance = strawberry.field(description="The instance.")
+
+
+@strawberry.type(description="A page of instances.")
+class InstanceConnection:
+    wanted: strawberry.Private[reads.InstanceFilter]
+    edges: list[InstanceEdge] = strawberry.field(description="The instances with their cursors.")
+    nodes: list[Instance] = strawberry.field(description="The instances alone.")
+    page_info: PageInfo = strawberry.field(description="Where this page stands.")
+
+    @strawberry.field(description="How many there are in all; counted only if asked for.")
+    async def total_count(self, info: Info) -> int:
+        async with info.context.read() as session:
+            return await reads.count_instances(session, project_id=info.context.caller.project_id, wanted=self.wanted)

@@ -1,0 +1,59 @@
+"""The log, as subscribers see it."""
+
+from datetime import datetime
+
+import strawberry
+
+from schema import ids
+from schema.types.instance import Instance
+from schema.types.operation import Operation
+from server.db import tables
+from server.events.cursor import Cursor
+from server.events.event import Event
+from server.instances.snapshot import restored
+from server.words import InstanceStatus
+
+
+@strawberry.type(description="One line of the log: what changed, and how things stood right after it.")
+class InstanceEvent:
+    id: strawberry.ID = strawberry.field(description="The same wherever and however often the event is seen.")
+    cursor: str = strawberry.field(description="Give it as `after` to go on behind this event.")
+    type: str = strawberry.field(description="What happened, such as instance.ready or operation.finished.")
+    occurred_at: datetime = strawberry.field(description="When it was written.")
+    instance_id: strawberry.ID = strawberry.field(description="The instance it is about.")
+    caused_by: strawberry.ID | None = strawberry.field(description="The token behind it, if a caller was.")
+    previous_status: InstanceStatus | None = strawberry.field(description="The status before, where it changed.")
+    status: InstanceStatus | None = strawberry.field(description="The status after, where it changed.")
+    instance: Instance | None = strawberry.field(description="The instance as of this event, where it changed.")
+    operation: Operation | None = strawberry.field(description="The operation as of this event, where it changed.")
+
+    @classmethod
+    def of(cls, event: Event, *, epoch: int) -> "InstanceEvent":
+        instance, operation = event.data.get("instance"), event.data.get("operation")
+        previous, status = event.data.get("from"), event.data.get("to")
+        if event.instance_id is None:
+            raise LookupError("an event about no instance")
+        return cls(
+            id=strawberry.ID(ids.shown(ids.EVENT, event.id)),
+            cursor=str(Cursor(epoch, event.position)),
+            type=event.type,
+            occurred_at=event.occurred_at,
+            instance_id=strawberry.ID(ids.shown(ids.INSTANCE, event.instance_id)),
+            caused_by=strawberry.ID(ids.shown(ids.TOKEN, event.caused_by)) if event.caused_by else None,
+            previous_status=InstanceStatus(previous) if previous else None,
+            status=InstanceStatus(status) if status else None,
+            instance=Instance.of(restored(tables.Instance, instance)) if instance else None,
+            operation=Operation.of(restored(tables.Operation, operation)) if operation else None,
+        )
+
+
+@strawberry.type(description="An instance after a change, or as it is when watching begins.")
+class InstanceUpdate:
+    cursor: str = strawberry.field(description="The place in the log that this state belongs to.")
+    instance: Instance = strawberry.field(description="The instance.")
+
+
+@strawberry.type(description="An operation after a change, or as it is when watching begins.")
+class OperationUpdate:
+    cursor: str = strawberry.field(description="The place in the log that this state belongs to.")
+    operation: Operation = strawberry.field(description="The operation.")

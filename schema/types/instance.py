@@ -1,0 +1,143 @@
+"""An instance as callers see it."""
+
+from datetime import datetime
+from uuid import UUID
+
+import strawberry
+
+from schema import ids
+from schema.context import Info
+from schema.types.money import Money
+from schema.types.operation import Operation
+from server.db import tables
+from server.words import Billing, InstanceStatus
+
+strawberry.enum(
+    InstanceStatus,
+    description="Where an instance stands. RUNNING: the machine is up. READY: what it serves answers.",
+)
+strawberry.enum(
+    Billing,
+    description="How to pay: spot only, on demand only, or in each region spot first and then on demand.",
+)
+
+
+@strawberry.type(description="Why an instance failed.")
+class InstanceFailure:
+    code: str = strawberry.field(description="A stable word for programs, such as HEALTH_CHECK_FAILED.")
+    message: str = strawberry.field(description="A sentence for people.")
+
+
+@strawberry.type(description="A name and its value.")
+class KeyValue:
+    key: str = strawberry.field(description="The name.")
+    value: str = strawberry.field(description="The value.")
+
+
+@strawberry.type(description="A port that the instance exposes.")
+class Port:
+    port: int = strawberry.field(description="The port inside the instance.")
+    type: str = strawberry.field(description="http or tcp.")
+
+
+@strawberry.type(description="A port of the instance as it is reachable from outside, while it runs.")
+class Endpoint:
+    port: int = strawberry.field(description="The port inside the instance.")
+    type: str = strawberry.field(description="http or tcp.")
+    address: str = strawberry.field(description="A URL for http, host:port for tcp.")
+
+
+@strawberry.type(description="A GPU machine that somebody asked for.")
+class Instance:
+    row_id: strawberry.Private[UUID]
+    id: strawberry.ID = strawberry.field(description="Ours; never changes.")
+    name: str = strawberry.field(description="Unique among the project's instances that are not deleted.")
+    status: InstanceStatus = strawberry.field(description="Where it stands.")
+    status_reason: str | None = strawberry.field(description="Why it is there, where there is more to say.")
+    status_since: datetime = strawberry.field(description="Since when.")
+    version: int = strawberry.field(description="Grows by one with every change; a higher one is newer.")
+    failure: InstanceFailure | None = strawberry.field(description="Why it failed; only when it has FAILED.")
+    product_name: str = strawberry.field(description="The product asked for, such as RTX 4090 24GB.")
+    gpu_count: int = strawberry.field(description="GPUs, 1 to 8.")
+    rootfs_size_gb: int = strawberry.field(description="Root disk in GB.")
+    billing: Billing = strawberry.field(description="How the caller wanted to pay.")
+    max_hourly_price: Money | None = strawberry.field(description="The most the caller allows for an hour.")
+    regions: list[str] = strawberry.field(description="The regions to try, in this order.")
+    template_id: str | None = strawberry.field(description="The provider's template it was made from.")
+    image: str = strawberry.field(description="The container image.")
+    command: str | None = strawberry.field(description="What runs in it, where it is not the image's own.")
+    ports: list[Port] = strawberry.field(description="The ports asked for.")
+    labels: list[KeyValue] = strawberry.field(description="The caller's own notes.")
+    novita_id: str | None = strawberry.field(description="The provider's id, once it was made there.")
+    novita_status: str | None = strawberry.field(description="What the provider last called its state.")
+    region: str | None = strawberry.field(description="Where it was made.")
+    product_id: str | None = strawberry.field(description="The provider's product that it is.")
+    billing_mode: str | None = strawberry.field(description="How it is paid: spot or onDemand.")
+    price_per_hour: Money | None = strawberry.field(description="What the whole instance costs an hour.")
+    endpoints: list[Endpoint] = strawberry.field(description="Where it can be reached, while it runs.")
+    spot_reclaim_at: datetime | None = strawberry.field(description="When the provider will take a spot instance back.")
+    observed_at: datetime | None = strawberry.field(description="When the provider was last asked about it.")
+    created_at: datetime = strawberry.field(description="When it was asked for.")
+    updated_at: datetime = strawberry.field(description="When anything about it last changed.")
+    estimated_ready_at: datetime | None = strawberry.field(description="When it will probably be READY.")
+    running_at: datetime | None = strawberry.field(description="When this run's machine was up.")
+    ready_at: datetime | None = strawberry.field(description="When this run was READY.")
+    deleted_at: datetime | None = strawberry.field(description="When it was gone at the provider.")
+
+    @strawberry.field(description="Environment variables of the container.")
+    async def env(self, info: Info) -> list[KeyValue]:
+        return _pairs(await info.context.loaders.env.load(self.row_id))
+
+    @strawberry.field(description="The operation that is not over, if any.")
+    async def open_operation(self, info: Info) -> Operation | None:
+        row = await info.context.loaders.open_operation.load(self.row_id)
+        return None if row is None else Operation.of(row)
+
+    @classmethod
+    def of(cls, row: tables.Instance) -> "Instance":
+        failure = None
+        if row.failure_code is not None:
+            failure = InstanceFailure(code=row.failure_code, message=row.failure_message or "")
+        return cls(
+            row_id=row.id,
+            id=strawberry.ID(ids.shown(ids.INSTANCE, row.id)),
+            name=row.name,
+            status=InstanceStatus(row.status),
+            status_reason=row.status_reason,
+            status_since=row.status_since,
+            version=row.version,
+            failure=failure,
+            product_name=row.product_name,
+            gpu_count=row.gpu_count,
+            rootfs_size_gb=row.rootfs_size_gb,
+            billing=Billing(row.billing),
+            max_hourly_price=Money.of(row.max_hourly_price_e5),
+            regions=row.regions,
+            template_id=row.template_id,
+            image=row.image,
+            command=row.command,
+            ports=[Port(port=port["port"], type=port["type"]) for port in row.ports],
+            labels=_pairs(row.labels),
+            novita_id=row.novita_id,
+            novita_status=row.novita_status,
+            region=row.region,
+            product_id=row.product_id,
+            billing_mode=row.billing_mode,
+            price_per_hour=Money.of(row.price_per_hour_e5),
+            endpoints=[
+                Endpoint(port=endpoint["port"], type=endpoint["type"], address=endpoint["address"])
+                for endpoint in row.endpoints
+            ],
+            spot_reclaim_at=row.spot_reclaim_at,
+            observed_at=row.observed_at,
+            created_at=row.created_at,
+            updated_at=row.updated_at,
+            estimated_ready_at=row.estimated_ready_at,
+            running_at=row.running_at,
+            ready_at=row.ready_at,
+            deleted_at=row.deleted_at,
+        )
+
+
+def _pairs(values: dict[str, str]) -> list[KeyValue]:
+    return [KeyValue(key=key, value=value) for key, value in sorted(values.items())]

@@ -1,0 +1,94 @@
+"""One part of Pilotlight in a process of its own: the API, the workers, or the simulator."""
+
+import os
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from server.auth.tokens import any_token
+from server.config import Settings
+from server.db import migrate
+from server.errors import StartupProblem
+from server.novita.simulator.options import SimulatorOptions
+from server.novita.simulator.run import Simulator
+from server.progress import console
+from server.ready import Ready, write_whole
+from server.runtime import Runtime
+from server.serving import address_of, bind, http, stop_event
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Where the provider is, and by which key."""
+
+    url: str
+    key: SecretStr
+    is_simulated: bool
+
+
+async def run_worker(settings: Settings, database_url: str, provider: Provider) -> None:
+    """Only the workers, until told to stop."""
+    stop = stop_event()
+    await migrate.check_server(database_url)
+    async with Runtime(
+        settings, database_url=database_url, novita_url=provider.url, novita_key=provider.key
+    ) as runtime:
+        await migrate.check_is_current(runtime.database)
+        runtime.work()
+        console.print("Pilotlight worker is ready")
+        await stop.wait()
+
+
+async def run_api(settings: Settings, database_url: str, provider: Provider, *, ready_file: Path | None) -> None:
+    """Only the API, until told to stop."""
+    stop = stop_event()
+    listener = bind(settings.host, settings.port)
+    await migrate.check_server(database_url)
+    async with AsyncExitStack() as stack:
+        stack.callback(listener.close)
+        runtime = await stack.enter_async_context(
+            Runtime(settings, database_url=database_url, novita_url=provider.url, novita_key=provider.key)
+        )
+        await migrate.check_is_current(runtime.database)
+        if not settings.is_loopback:
+            await refuse_open_door(runtime)
+        runtime.follow_events()
+        await stack.enter_async_context(http(runtime, listener))
+        at = address_of(listener)
+        console.print(f"Pilotlight API is ready at http://{at}/graphql")
+        if ready_file is not None:
+            ready = Ready(
+                graphql_url=f"http://{at}/graphql",
+                websocket_url=f"ws://{at}/graphql",
+                token=None,
+                simulator_url=None,
+                database_url=database_url,
+                pid=os.getpid(),
+            )
+            write_whole(ready_file, ready.to_json())
+        await stop.wait()
+
+
+async def simulate(*, host: str, port: int, speed: float, state_file: Path | None) -> None:
+    """Only the simulator, until told to stop."""
+    stop = stop_event()
+    bind(host, port).close()
+    simulator = Simulator(SimulatorOptions(host=host, port=port, speed=speed, state_file=state_file))
+    await simulator.start()
+    try:
+        console.print(f"simulator of the Novita.ai API at {simulator.url} (any key will do); nothing real is created")
+        await stop.wait()
+    finally:
+        await simulator.stop()
+
+
+async def refuse_open_door(runtime: Runtime) -> None:
+    """Others can reach us, so there has to be somebody whom we would let in."""
+    async with runtime.database.read() as session:
+        if not await any_token(session):
+            raise StartupProblem(
+                f"{runtime.settings.host} can be reached from elsewhere and there is no token yet; "
+                "make one with `pilotlight token create`, or listen on 127.0.0.1"
+            )

@@ -1,0 +1,194 @@
+"""Every setting, read once from the environment and checked all together."""
+
+import re
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from server.errors import StartupProblem
+
+UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _duration(value: Any) -> Any:
+    """Seconds, or a number with ms, s, m, h or d behind it: 30, 30s, 10m, 24h."""
+    if isinstance(value, timedelta):
+        return value
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*", str(value))
+    if found is None:
+        raise ValueError("must be a duration such as 30, 30s, 10m or 24h")
+    return timedelta(seconds=float(found[1]) * UNITS[found[2] or ""])
+
+
+def _positive(value: timedelta) -> timedelta:
+    if value <= timedelta(0):
+        raise ValueError("must be longer than nothing")
+    return value
+
+
+def _words(value: Any) -> Any:
+    """A list separated by commas."""
+    if isinstance(value, str):
+        return tuple(word.strip() for word in value.split(",") if word.strip())
+    return value
+
+
+def _http_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be an http or https address")
+    if parts.path.rstrip("/") or parts.query or parts.fragment:
+        raise ValueError("must be the host only, without a path")
+    return value.rstrip("/")
+
+
+def _database_url(value: SecretStr) -> SecretStr:
+    # Kept as a string: pydantic's own type refuses addresses of unix sockets.
+    try:
+        url = make_url(value.get_secret_value())
+    except ArgumentError:
+        raise ValueError("must look like postgresql://user:password@host:5432/name") from None
+    if url.get_backend_name() not in ("postgresql", "postgres"):
+        raise ValueError("must start with postgresql://")
+    return value
+
+
+def _lease(value: timedelta) -> timedelta:
+    if value < timedelta(seconds=2):
+        raise ValueError("must be at least 2s, or busy workers lose their jobs")
+    return value
+
+
+def _origins(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(_http_url(value) for value in values)
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+
+
+class Settings(BaseSettings):
+    """One frozen value, made in `cli.py` and passed down. An empty variable counts as not set."""
+
+    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True, extra="ignore", validate_default=True)
+
+    novita_api_key: SecretStr | None = Field(
+        default=None, description="Key of the Novita.ai API. Without one, `pilotlight up` runs the simulator."
+    )
+    novita_api_base_url: Annotated[str, AfterValidator(_http_url)] = Field(
+        default="https://api.novita.ai", description="Host of the Novita.ai API, without a path."
+    )
+    novita_rate_limit: int = Field(
+        default=100, ge=0, description="Provider calls a minute; more wait their turn. 0 turns the limit off."
+    )
+    request_timeout: Duration = Field(default=timedelta(seconds=30), description="How long one provider call may take.")
+    breaker_threshold: int = Field(
+        default=5, ge=1, description="Provider failures in a row after which calls fail at once for a while."
+    )
+    breaker_recovery: Duration = Field(
+        default=timedelta(seconds=60), description="How long that while is, before one trial call."
+    )
+    simulator_speed: float = Field(
+        default=1.0, gt=0, le=1000, description="How fast the simulator's instances live; 1 suits a demonstration."
+    )
+
+    database_url: Annotated[SecretStr, AfterValidator(_database_url)] | None = Field(
+        default=None, description="PostgreSQL 15 or newer. Without one, an embedded server in PILOTLIGHT_HOME is used."
+    )
+    database_pool_size: int = Field(
+        default=10, ge=2, le=500, description="Connections a process holds at most in each of its two pools."
+    )
+    database_timeout: Duration = Field(
+        default=timedelta(seconds=30), description="How long one statement, or the wait for a connection, may take."
+    )
+    pilotlight_home: Path = Field(
+        default=Path(".pilotlight"), description="Folder for the embedded database and the simulator's state."
+    )
+
+    host: str = Field(default="127.0.0.1", description="Address the API listens on.")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port the API listens on; 0 takes a free one.")
+    allowed_origins: Annotated[Words, AfterValidator(_origins)] = Field(
+        default=(), description="Origins of web pages that may call the API, separated by commas. Our own always may."
+    )
+
+    default_regions: Words = Field(
+        default=("AS-SGP-02", "CN-HK-01", "AS-IN-01"), min_length=1, description="Regions to try, in this order."
+    )
+    instance_poll_interval: Duration = Field(
+        default=timedelta(seconds=30), description="The slowest pace at which a moving instance is looked at."
+    )
+    instance_max_wait: Duration = Field(
+        default=timedelta(minutes=10), description="How long an instance may take to run before it has failed."
+    )
+    estimated_ready_time: Duration = Field(
+        default=timedelta(minutes=4), description="What callers are told a create takes, until there is history."
+    )
+    create_grace: Duration = Field(
+        default=timedelta(seconds=60),
+        description="How long the provider's list must show nothing before a create without an answer is tried again.",
+    )
+
+    provider_max_wait: Duration = Field(
+        default=timedelta(hours=1),
+        description="How long an operation waits for a provider that can't be reached before it has failed.",
+    )
+
+    max_concurrent_jobs: int = Field(default=10, ge=1, le=10_000, description="Jobs that one process runs at once.")
+    max_retry_attempts: int = Field(default=3, ge=1, le=100, description="Attempts of a job before it has failed.")
+    job_poll_interval: Duration = Field(
+        default=timedelta(seconds=1), description="How often workers look for jobs without being woken."
+    )
+    job_lease: Annotated[Duration, AfterValidator(_lease)] = Field(
+        default=timedelta(seconds=20), description="How long a worker that went silent keeps its jobs."
+    )
+    job_retention: Duration = Field(default=timedelta(hours=24), description="How long finished jobs are kept.")
+    event_retention: Duration = Field(default=timedelta(days=30), description="How long events can be replayed.")
+    shutdown_timeout: Duration = Field(
+        default=timedelta(seconds=30), description="How long running jobs and requests get when the process is stopped."
+    )
+
+    product_cache_ttl: Duration = Field(default=timedelta(minutes=5), description="How long products are believed.")
+    template_cache_ttl: Duration = Field(default=timedelta(minutes=10), description="How long templates are believed.")
+
+    health_check_timeout: Duration = Field(default=timedelta(seconds=10), description="How long one probe may take.")
+    health_check_delay: Duration = Field(default=timedelta(seconds=2), description="The pause before the next probe.")
+    health_check_max_wait: Duration = Field(
+        default=timedelta(minutes=5), description="How long an instance's endpoints may take to answer."
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is worth a line.")
+    log_format: Literal["auto", "json", "text"] = Field(
+        default="auto", description="json for machines, text for people; auto is text on a terminal."
+    )
+
+    @classmethod
+    def from_env(cls, **overrides: Any) -> "Settings":
+        """Read and check everything; one message lists every problem."""
+        try:
+            return cls(**overrides)
+        except ValidationError as error:
+            lines = sorted({_line(problem) for problem in error.errors(include_url=False)})
+            raise StartupProblem("these settings are not right:\n" + "\n".join(lines)) from None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach us."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+def _line(problem: Any) -> str:
+    field = str(problem["loc"][0])
+    reason = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input ")
+    is_secret = "SecretStr" in str(Settings.model_fields[field].annotation)
+    shown = "" if is_secret else f" (it is {str(problem['input'])!r})"
+    return f"  {field.upper()}: {reason}{shown}"

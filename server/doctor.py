@@ -1,0 +1,95 @@
+"""Looking at everything that a running Pilotlight needs, and saying what is wrong in words."""
+
+import importlib.metadata
+import platform
+from collections.abc import Awaitable, Callable
+
+from server.config import Settings
+from server.db import migrate
+from server.db.embedded import find_running
+from server.db.engine import Database
+from server.db.url import shown
+from server.errors import NovitaError, StartupProblem
+from server.novita.client import NovitaClient
+from server.novita.retry import Retry
+from server.progress import console
+
+# A look answers what it found; it raises StartupProblem with what is wrong.
+Look = Callable[[Settings], Awaitable[str]]
+
+LIBRARIES = ("strawberry-graphql", "starlette", "uvicorn", "aiohttp", "sqlalchemy", "asyncpg")
+
+
+async def examine(settings: Settings) -> bool:
+    """Look at everything, in order; True if all is well."""
+    is_well = True
+    looks: dict[str, Look] = {
+        "versions": _versions,
+        "settings": _settings,
+        "database": _database,
+        "tables": _tables,
+        "provider": _provider,
+    }
+    for name, look in looks.items():
+        try:
+            found = await look(settings)
+        except StartupProblem as problem:
+            is_well = False
+            console.print(f"  ✗ {name:10} {problem}", markup=False)
+        else:
+            console.print(f"  ✓ {name:10} {found}", markup=False)
+    return is_well
+
+
+async def _versions(_settings: Settings) -> str:
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)
+    return f"pilotlight {importlib.metadata.version('pilotlight')}, Python {platform.python_version()}, {versions}"
+
+
+async def _settings(settings: Settings) -> str:
+    changed = sorted(name.upper() for name in settings.model_fields_set)
+    return f"set: {', '.join(changed)}" if changed else "all at their defaults"
+
+
+async def _database(settings: Settings) -> str:
+    url = _url(settings)
+    if url is None:
+        return "embedded; it will be started by `pilotlight up`"
+    await migrate.check_server(url)
+    return shown(url)
+
+
+async def _tables(settings: Settings) -> str:
+    url = _url(settings)
+    if url is None:
+        return "made by `pilotlight up`"
+    await migrate.check_server(url)
+    database = Database(url)
+    try:
+        await migrate.check_is_current(database)
+    finally:
+        await database.close()
+    return f"at revision {migrate.known_head()}"
+
+
+async def _provider(settings: Settings) -> str:
+    if settings.novita_api_key is None:
+        return "no NOVITA_API_KEY: `pilotlight up` runs the simulator, nothing real is created"
+    async with NovitaClient(
+        base_url=settings.novita_api_base_url,
+        api_key=settings.novita_api_key,
+        request_timeout=settings.request_timeout,
+        retry=Retry(attempts=1),
+    ) as novita:
+        try:
+            clusters = await novita.clusters()
+        except NovitaError as error:
+            raise StartupProblem(f"{settings.novita_api_base_url}: {error.message} ({error.code})") from None
+    return f"{settings.novita_api_base_url} answers with {len(clusters)} regions"
+
+
+def _url(settings: Settings) -> str | None:
+    if settings.database_url is not None:
+        return settings.database_url.get_secret_value()
+    running = find_running(settings.pilotlight_home)
+    return None if running is None else running.url

@@ -1,0 +1,149 @@
+"""A checked request for an instance. All problems are found before anybody is asked anything."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from server.errors import Invalid, Problem
+from server.words import Billing
+
+MAX_NAME = 255
+MAX_COMMAND = 2047
+MAX_IMAGE = 500
+MAX_ENV = 100
+MAX_ENV_KEY = 511
+MAX_ENV_VALUE = 4095
+MAX_PORTS = 15
+MAX_LABELS = 64
+MAX_LABEL = 63
+MAX_LABEL_VALUE = 255
+MAX_KEY = 255
+MAX_REGIONS = 20
+RESERVED_PORTS = frozenset({2222, 2223, 2224})  # the provider's own
+PORT_TYPES = ("http", "tcp")
+ENV_KEY = re.compile(r"[^=\x00-\x20\x7f]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port that the instance is to expose."""
+
+    port: int
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDraft:
+    """What a caller asks for. `None` means that the template decides."""
+
+    name: str
+    product_name: str
+    template_id: str | None = None
+    image: str | None = None
+    gpu_count: int = 1
+    rootfs_size_gb: int | None = None
+    region: str | None = None
+    regions: tuple[str, ...] = ()
+    billing: Billing = Billing.SPOT_THEN_ON_DEMAND
+    max_hourly_price_e5: int | None = None
+    env: Mapping[str, str] | None = None
+    ports: tuple[Port, ...] | None = None
+    command: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    idempotency_key: str | None = None
+
+    def check(self) -> None:
+        """Raise Invalid with everything that is wrong."""
+        problems = list(self._problems())
+        if problems:
+            raise Invalid(problems)
+
+    def _problems(self) -> Iterator[Problem]:
+        yield from name_problems(self.name, ("input", "name"))
+        if not self.product_name.strip() or len(self.product_name) > MAX_NAME:
+            yield _problem("INVALID_PRODUCT_NAME", "The product's name must have 1 to 255 characters.", "productName")
+        yield from self._source_problems()
+        if not 1 <= self.gpu_count <= 8:
+            yield _problem("INVALID_GPU_COUNT", "An instance has 1 to 8 GPUs.", "gpuCount")
+        if self.rootfs_size_gb is not None and not 10 <= self.rootfs_size_gb <= 1000:
+            yield _problem("INVALID_ROOTFS_SIZE", "The root disk has 10 to 1000 GB.", "rootfsSizeGb")
+        if self.region is not None and not self.region.strip():
+            yield _problem("INVALID_REGION", "The region must not be empty.", "region")
+        if len(self.regions) > MAX_REGIONS or any(not region.strip() for region in self.regions):
+            yield _problem("INVALID_REGION", f"Name at most {MAX_REGIONS} regions, none of them empty.", "regions")
+        if self.max_hourly_price_e5 is not None and self.max_hourly_price_e5 <= 0:
+            yield _problem("INVALID_MAX_HOURLY_PRICE", "The highest price must be above zero.", "maxHourlyPrice")
+        if self.command is not None and (len(self.command) > MAX_COMMAND or "\x00" in self.command):
+            yield _problem("INVALID_COMMAND", f"The command has at most {MAX_COMMAND} characters.", "command")
+        if self.idempotency_key is not None and not 1 <= len(self.idempotency_key) <= MAX_KEY:
+            yield _problem("INVALID_IDEMPOTENCY_KEY", f"The key has 1 to {MAX_KEY} characters.", "idempotencyKey")
+        yield from _env_problems(self.env or {})
+        yield from _port_problems(self.ports or ())
+        yield from label_problems(self.labels)
+
+    def _source_problems(self) -> Iterator[Problem]:
+        if (self.template_id is None) == (self.image is None):
+            yield _problem("INVALID_TEMPLATE_ID", "Give either a templateId or an image.", "templateId")
+        if self.template_id is not None and not _is_template_id(self.template_id):
+            yield _problem("INVALID_TEMPLATE_ID", "A template id is a positive number.", "templateId")
+        if self.image is not None and not 1 <= len(self.image.strip()) <= MAX_IMAGE:
+            yield _problem("INVALID_IMAGE", f"The image's name has 1 to {MAX_IMAGE} characters.", "image")
+
+
+def name_problems(name: str, path: tuple[str, ...]) -> Iterator[Problem]:
+    if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        yield Problem("INVALID_INSTANCE_NAME", f"A name has 1 to {MAX_NAME} printable characters.", path)
+
+
+def label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:
+    if len(labels) > MAX_LABELS:
+        yield _problem("INVALID_LABEL", f"An instance has at most {MAX_LABELS} labels.", "labels")
+    for key, value in labels.items():
+        if not 1 <= len(key) <= MAX_LABEL or len(value) > MAX_LABEL_VALUE or "\x00" in key + value:
+            yield _problem(
+                "INVALID_LABEL",
+                f"A label's name has 1 to {MAX_LABEL} characters, its value at most {MAX_LABEL_VALUE}.",
+                "labels",
+                key[:MAX_LABEL],
+            )
+
+
+def _env_problems(env: Mapping[str, str]) -> Iterator[Problem]:
+    if len(env) > MAX_ENV:
+        yield _problem("INVALID_ENV", f"At most {MAX_ENV} environment variables fit.", "env")
+    for key, value in env.items():
+        if not ENV_KEY.fullmatch(key) or len(key) > MAX_ENV_KEY or len(value) > MAX_ENV_VALUE or "\x00" in value:
+            yield _problem(
+                "INVALID_ENV",
+                f"A variable's name has 1 to {MAX_ENV_KEY} characters without spaces and '=', "
+                f"its value at most {MAX_ENV_VALUE}.",
+                "env",
+                key[:MAX_LABEL],
+            )
+
+
+def _port_problems(ports: Sequence[Port]) -> Iterator[Problem]:
+    if len(ports) > MAX_PORTS:
+        yield _problem("INVALID_PORT", f"At most {MAX_PORTS} ports fit.", "ports")
+    for index, port in enumerate(ports):
+        if not is_possible_port(port):
+            yield _problem(
+                "INVALID_PORT",
+                "A port is 1 to 65535 without 2222, 2223 and 2224, of type http or tcp.",
+                "ports",
+                str(index),
+            )
+    if len({port.port for port in ports}) != len(ports):
+        yield _problem("INVALID_PORT", "A port is named twice.", "ports")
+
+
+def is_possible_port(port: Port) -> bool:
+    return 1 <= port.port <= 65535 and port.port not in RESERVED_PORTS and port.type in PORT_TYPES
+
+
+def _is_template_id(value: str) -> bool:
+    return 1 <= len(value) <= MAX_NAME and value.strip() == value and value.strip("0") != ""
+
+
+def _problem(code: str, message: str, *path: str) -> Problem:
+    return Problem(code, message, ("input", *path))

@@ -1,0 +1,149 @@
+"""The ONE writer of `instance.status`; every move adds its event in the same breath."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.clock import now
+from server.db.tables import Instance
+from server.errors import IllegalMove, NotFound
+from server.events.event import EventType
+from server.events.log import append
+from server.instances.lifecycle import BEGINS_A_RUN, MOVES, sources
+from server.instances.snapshot import snapshot_of
+from server.words import InstanceStatus
+
+EVENT_OF: dict[InstanceStatus, EventType] = {
+    InstanceStatus.CREATING: EventType.INSTANCE_CREATED,
+    InstanceStatus.STARTING: EventType.INSTANCE_STARTING,
+    InstanceStatus.RUNNING: EventType.INSTANCE_RUNNING,
+    InstanceStatus.HEALTH_CHECKING: EventType.INSTANCE_HEALTH_CHECKING,
+    InstanceStatus.READY: EventType.INSTANCE_READY,
+    InstanceStatus.STOPPING: EventType.INSTANCE_STOPPING,
+    InstanceStatus.EXITED: EventType.INSTANCE_EXITED,
+    InstanceStatus.RESTARTING: EventType.INSTANCE_RESTARTING,
+    InstanceStatus.MIGRATING: EventType.INSTANCE_MIGRATING,
+    InstanceStatus.DELETING: EventType.INSTANCE_DELETING,
+    InstanceStatus.DELETED: EventType.INSTANCE_DELETED,
+    InstanceStatus.FAILED: EventType.INSTANCE_FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Who or what made a change: the operation it serves and the token that asked for it."""
+
+    operation_id: UUID | None = None
+    token_id: UUID | None = None
+
+
+async def begin(session: AsyncSession, instance: Instance, *, cause: Cause) -> None:
+    """Write a new instance, with the event that says so."""
+    instance.status = InstanceStatus.CREATING
+    instance.version = 1
+    instance.created_at = instance.updated_at = instance.status_since = now()
+    session.add(instance)
+    await session.flush()
+    await _announce(session, instance, previous=None, cause=cause)
+
+
+async def move(
+    session: AsyncSession, instance_id: UUID, to: InstanceStatus, *, cause: Cause, **fields: Any
+) -> Instance:
+    """Move an instance to another status, and write `fields` with it. Raises IllegalMove and changes nothing.
+
+    The row is locked first, so that movers queue up and each finds the status that the one before it left; the event
+    is written under that lock, which is what keeps an instance's events in the order of its versions.
+    """
+    instance = await locked(session, instance_id)
+    previous = InstanceStatus(instance.status)
+    if to not in MOVES[previous]:
+        raise IllegalMove(
+            "INVALID_TRANSITION",
+            f"An instance that is {previous} can't become {to}.",
+            current=previous,
+            allowed=sorted(MOVES[previous]),
+        )
+    moment = now()
+    values: dict[str, Any] = {"status_reason": None, "failure_code": None, "failure_message": None, **fields}
+    if to in BEGINS_A_RUN:
+        values |= {"running_at": None, "ready_at": None}
+    if to is InstanceStatus.RUNNING and instance.running_at is None:
+        values["running_at"] = moment
+    if to is InstanceStatus.READY:
+        values["ready_at"] = instance.ready_at or moment
+    if to is InstanceStatus.DELETED:
+        values["deleted_at"] = moment
+    values |= {"status": to, "status_since": moment}
+    moved = await _write(session, instance, values, only_from=sources(to))
+    await _announce(session, moved, previous=previous, cause=cause)
+    return moved
+
+
+async def note(session: AsyncSession, instance_id: UUID, *, cause: Cause, **fields: Any) -> Instance:
+    """Write what was learned about an instance without moving it. No news, no version, no event."""
+    instance = await locked(session, instance_id)
+    news = {name: value for name, value in fields.items() if getattr(instance, name) != value}
+    seen = {name: news.pop(name) for name in ("observed_at",) if name in news}
+    if not news:
+        if seen:
+            await session.execute(update(Instance).where(Instance.id == instance_id).values(**seen))
+        return instance
+    changed = await _write(session, instance, news | seen, only_from=frozenset({InstanceStatus(instance.status)}))
+    await _append(session, EventType.INSTANCE_CHANGED, changed, cause=cause, data={"changed": sorted(news)})
+    return changed
+
+
+async def locked(session: AsyncSession, instance_id: UUID) -> Instance:
+    """The instance, and nobody else may change it until this transaction is over."""
+    found = await session.execute(
+        select(Instance)
+        .where(Instance.id == instance_id)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    instance = found.scalar_one_or_none()
+    if instance is None:
+        raise NotFound("instance")
+    return instance
+
+
+async def _write(
+    session: AsyncSession, instance: Instance, values: dict[str, Any], *, only_from: frozenset[InstanceStatus]
+) -> Instance:
+    written = await session.execute(
+        update(Instance)
+        .where(
+            Instance.id == instance.id,
+            Instance.version == instance.version,
+            Instance.status.in_([status.value for status in only_from]),
+        )
+        .values(**values, version=Instance.version + 1, updated_at=now())
+        .returning(Instance)
+        .execution_options(populate_existing=True)
+    )
+    return written.scalar_one()
+
+
+async def _announce(
+    session: AsyncSession, instance: Instance, *, previous: InstanceStatus | None, cause: Cause
+) -> None:
+    status = InstanceStatus(instance.status)
+    await _append(session, EVENT_OF[status], instance, cause=cause, data={"from": previous, "to": status})
+
+
+async def _append(
+    session: AsyncSession, type: EventType, instance: Instance, *, cause: Cause, data: dict[str, Any]
+) -> None:
+    await append(
+        session,
+        type=type,
+        project_id=instance.project_id,
+        instance_id=instance.id,
+        operation_id=cause.operation_id,
+        caused_by=cause.token_id,
+        data={**data, "instance": snapshot_of(instance)},
+    )

@@ -1,0 +1,139 @@
+"""Beginning, following and ending an operation. Each of these is written under the instance's row lock."""
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.clock import new_id, now
+from server.db.tables import Instance, Operation
+from server.errors import OperationInProgress
+from server.events.event import EventType
+from server.events.log import append
+from server.instances.moves import locked
+from server.instances.snapshot import snapshot_of
+from server.words import OPEN_OPERATION, OperationKind, OperationPhase, OperationStatus
+
+
+async def begin(
+    session: AsyncSession,
+    instance: Instance,
+    kind: OperationKind,
+    *,
+    by: UUID | None,
+    id: UUID | None = None,
+    **fields: Any,
+) -> Operation:
+    """Write the operation. One open operation per instance: the second one is told which is the first."""
+    running = await open_operation(session, instance.id)
+    if running is not None:
+        raise OperationInProgress(running.id)
+    operation = Operation(
+        id=id or new_id(),
+        project_id=instance.project_id,
+        instance_id=instance.id,
+        kind=kind,
+        status=OperationStatus.QUEUED,
+        phase=OperationPhase.WAITING,
+        version=1,
+        requested_by=by,
+        created_at=now(),
+        **fields,
+    )
+    session.add(operation)
+    await session.flush()
+    await _append(session, EventType.OPERATION_STARTED, operation)
+    return operation
+
+
+async def open_operation(session: AsyncSession, instance_id: UUID) -> Operation | None:
+    """The operation of this instance that is not over, if any."""
+    found = await session.execute(
+        select(Operation).where(Operation.instance_id == instance_id, Operation.status.in_(OPEN_OPERATION))
+    )
+    return found.scalar_one_or_none()
+
+
+async def enter(session: AsyncSession, operation_id: UUID, phase: OperationPhase) -> Operation | None:
+    """Say what the operation is doing now. None when it is over: whoever asks has no business any more."""
+    operation = await still_open(session, operation_id)
+    if operation is None or operation.phase == phase:
+        return operation
+    return await _write(
+        session,
+        operation,
+        EventType.OPERATION_CHANGED,
+        {"phase": phase, "status": OperationStatus.RUNNING, "started_at": operation.started_at or now()},
+    )
+
+
+async def finish(session: AsyncSession, operation_id: UUID, status: OperationStatus) -> Operation | None:
+    """End it well, or because something else took its place. None when it was over already."""
+    operation = await still_open(session, operation_id)
+    if operation is None:
+        return None
+    return await _write(session, operation, EventType.OPERATION_FINISHED, {**_over(operation), "status": status})
+
+
+async def fail(
+    session: AsyncSession, operation_id: UUID, *, code: str, message: str, retryable: bool
+) -> Operation | None:
+    """End it badly, saying why. None when it was over already."""
+    operation = await still_open(session, operation_id)
+    if operation is None:
+        return None
+    error = {"error_code": code, "error_message": message, "error_retryable": retryable}
+    return await _write(
+        session,
+        operation,
+        EventType.OPERATION_FINISHED,
+        {**_over(operation), **error, "status": OperationStatus.FAILED},
+    )
+
+
+def _over(operation: Operation) -> dict[str, Any]:
+    moment = now()
+    return {"phase": OperationPhase.OVER, "finished_at": moment, "started_at": operation.started_at or moment}
+
+
+async def still_open(session: AsyncSession, operation_id: UUID) -> Operation | None:
+    """The operation, locked, if it is not over. The instance is locked first, always in that order: no deadlocks."""
+    instance_id = (
+        await session.execute(select(Operation.instance_id).where(Operation.id == operation_id))
+    ).scalar_one_or_none()
+    if instance_id is None:
+        return None
+    await locked(session, instance_id)
+    found = await session.execute(
+        select(Operation)
+        .where(Operation.id == operation_id, Operation.status.in_(OPEN_OPERATION))
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    return found.scalar_one_or_none()
+
+
+async def _write(session: AsyncSession, operation: Operation, type: EventType, values: dict[str, Any]) -> Operation:
+    written = await session.execute(
+        update(Operation)
+        .where(Operation.id == operation.id)
+        .values(**values, version=Operation.version + 1)
+        .returning(Operation)
+        .execution_options(populate_existing=True)
+    )
+    changed = written.scalar_one()
+    await _append(session, type, changed)
+    return changed
+
+
+async def _append(session: AsyncSession, type: EventType, operation: Operation) -> None:
+    await append(
+        session,
+        type=type,
+        project_id=operation.project_id,
+        instance_id=operation.instance_id,
+        operation_id=operation.id,
+        caused_by=operation.requested_by,
+        data={"operation": snapshot_of(operation)},
+    )

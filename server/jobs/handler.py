@@ -1,0 +1,146 @@
+"""How a kind of work finds its handler, and what a handler has at hand."""
+
+import importlib
+import pkgutil
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+import server.jobs
+from server.catalog.catalog import Catalog
+from server.config import Settings
+from server.db.engine import Database
+from server.errors import IllegalMove
+from server.instances import moves, operations
+from server.novita.client import NovitaClient
+from server.probes.probe import Prober
+from server.queue.claim import Claim
+from server.queue.handler import Handler
+from server.queue.kinds import Work
+from server.queue.outcome import Failure, Outcome
+from server.words import InstanceStatus
+
+W = TypeVar("W", bound=Work)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What every handler of a process shares."""
+
+    database: Database
+    novita: NovitaClient
+    catalog: Catalog
+    prober: Prober
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What one run of a handler has: the services, and its own claim on the job."""
+
+    services: Services
+    claim: Claim
+
+    @property
+    def novita(self) -> NovitaClient:
+        return self.services.novita
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.services.catalog
+
+    @property
+    def settings(self) -> Settings:
+        return self.services.settings
+
+    @asynccontextmanager
+    async def read(self) -> AsyncGenerator[AsyncSession]:
+        async with self.services.database.read() as session:
+            yield session
+
+    @asynccontextmanager
+    async def write(self) -> AsyncGenerator[AsyncSession]:
+        """A transaction that only commits while the job is still ours."""
+        async with self.claim.write() as session:
+            yield session
+
+
+Run = Callable[[Any, Tools], Awaitable[Outcome]]
+Failed = Callable[[AsyncSession, Any, Failure], Awaitable[None]]
+
+_registered: dict[type[Work], tuple[Run, Failed | None]] = {}
+
+
+def handles(
+    kind: type[W], *, failed: Failed | None = None
+) -> Callable[[Callable[[W, Tools], Awaitable[Outcome]]], Callable[[W, Tools], Awaitable[Outcome]]]:
+    """Register the handler of a kind; `failed` runs in the transaction in which the job is given up."""
+
+    def register(run: Callable[[W, Tools], Awaitable[Outcome]]) -> Callable[[W, Tools], Awaitable[Outcome]]:
+        if kind in _registered:
+            raise TypeError(f"{kind.__name__} has two handlers")
+        _registered[kind] = (run, failed)
+        return run
+
+    return register
+
+
+def all_handlers(services: Services) -> dict[str, Handler]:
+    """Every module of this package is imported, so a new kind is one new file."""
+    for module in pkgutil.iter_modules(server.jobs.__path__):
+        importlib.import_module(f"{server.jobs.__name__}.{module.name}")
+    return {kind.kind: _bound(run, failed, services) for kind, (run, failed) in _registered.items()}
+
+
+def _bound(run: Run, failed: Failed | None, services: Services) -> Handler:
+    async def run_with_tools(work: Work, claim: Claim) -> Outcome:
+        return await run(work, Tools(services, claim))
+
+    return Handler(run=run_with_tools, failed=failed)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something came to a bad end, for people and programs."""
+
+    code: str
+    message: str
+    retryable: bool
+
+
+async def fail_operation(session: AsyncSession, instance_id: UUID, operation_id: UUID, reason: Reason) -> None:
+    """End the operation and its instance badly, together. Whoever finds the operation over changes nothing."""
+    operation = await operations.fail(
+        session, operation_id, code=reason.code, message=reason.message, retryable=reason.retryable
+    )
+    if operation is None:
+        return
+    cause = moves.Cause(operation_id, operation.requested_by)
+    try:
+        await moves.move(
+            session,
+            instance_id,
+            InstanceStatus.FAILED,
+            cause=cause,
+            failure_code=reason.code,
+            failure_message=reason.message,
+        )
+    except IllegalMove:
+        return  # it failed or went away before
+
+
+async def fail_with_the_job(session: AsyncSession, work: Any, failure: Failure) -> None:
+    """What most kinds want: the job is given up, so its operation has failed."""
+    await fail_operation(
+        session, work.instance_id, work.operation_id, Reason(failure.code, failure.message, failure.retryable)
+    )
+
+
+def growing_pause(elapsed: timedelta, *, longest: timedelta) -> timedelta:
+    """Quick at first, slower the longer it takes: a quarter of the time spent so far."""
+    return min(longest, max(timedelta(milliseconds=250), elapsed / 4))

@@ -1,0 +1,91 @@
+"""The parts of a running process, put together in one place and taken apart in the right order."""
+
+from contextlib import AsyncExitStack
+from typing import Self
+
+from pydantic import SecretStr
+
+from server.auth.tokens import Tokens
+from server.catalog.catalog import Catalog
+from server.config import Settings
+from server.db.engine import Database
+from server.db.signals import Signals
+from server.events.sequencer import Sequencer
+from server.events.tail import Tail
+from server.jobs.handler import Services, all_handlers
+from server.novita.client import NovitaClient
+from server.probes.probe import Prober
+from server.queue.worker import Worker
+
+
+class Runtime:
+    """What every process has; API processes add a tail, worker processes a worker."""
+
+    def __init__(self, settings: Settings, *, database_url: str, novita_url: str, novita_key: SecretStr) -> None:
+        self.settings = settings
+        self.database_url = database_url
+        self.database = Database(
+            database_url,
+            pool_size=settings.database_pool_size,
+            command_timeout=settings.database_timeout,
+        )
+        self.signals = Signals(self.database)
+        self.sequencer = Sequencer(self.database, self.signals)
+        self.novita = NovitaClient(
+            base_url=novita_url,
+            api_key=novita_key,
+            request_timeout=settings.request_timeout,
+            rate_limit_per_minute=settings.novita_rate_limit,
+            breaker_threshold=settings.breaker_threshold,
+            breaker_recovery=settings.breaker_recovery,
+        )
+        self.catalog = Catalog(
+            self.novita, product_ttl=settings.product_cache_ttl, template_ttl=settings.template_cache_ttl
+        )
+        self.tokens = Tokens(self.database)
+        self.tail = Tail(self.database, self.signals)
+        self.worker: Worker | None = None
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._stack.push_async_callback(self.database.close)
+        await self._stack.enter_async_context(self.novita)
+        self.signals.start()
+        self._stack.push_async_callback(self.signals.stop)
+        # Every process stands for election: as long as one of any kind lives, the log goes on.
+        self.sequencer.start()
+        self._stack.push_async_callback(self.sequencer.stop)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def follow_events(self) -> None:
+        """For processes that serve subscriptions."""
+        self.tail.start()
+        self._stack.push_async_callback(self.tail.stop)
+
+    def work(self) -> Worker:
+        """For processes that run jobs."""
+        prober = Prober(timeout=self.settings.health_check_timeout)
+        self._stack.push_async_callback(prober.close)
+        services = Services(
+            database=self.database,
+            novita=self.novita,
+            catalog=self.catalog,
+            prober=prober,
+            settings=self.settings,
+        )
+        self.worker = Worker(
+            self.database,
+            self.signals,
+            all_handlers(services),
+            concurrency=self.settings.max_concurrent_jobs,
+            poll_interval=self.settings.job_poll_interval,
+            lease=self.settings.job_lease,
+            max_attempts=self.settings.max_retry_attempts,
+            shutdown_timeout=self.settings.shutdown_timeout,
+        )
+        self.worker.start()
+        self._stack.push_async_callback(self.worker.stop)
+        return self.worker
