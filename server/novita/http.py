@@ -23,7 +23,7 @@ class Answer:
     """An answer of 200 to 299."""
 
     status: int
-    body: bytes = field(repr=True)
+    body: bytes = field(repr=False)  # may hold passwords
 
 
 class NotConnected(ProviderUnreachable):
