@@ -50,7 +50,6 @@ async def test_a_reader_sees_the_whole_log_across_a_killed_server(home: Path):
                         killed.set()
 
         async with (
-            running(signals),
             running(Sequencer(database, signals)),
             running(Tail(database, signals, ring_size=10)) as tail,
         ):
