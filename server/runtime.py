@@ -1,6 +1,7 @@
 """The parts of a running process, put together in one place and taken apart in the right order."""
 
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Self
 
 from pydantic import SecretStr
@@ -15,7 +16,11 @@ from server.events.tail import Tail
 from server.jobs.handler import Services, all_handlers
 from server.novita.client import NovitaClient
 from server.probes.probe import Prober
+from server.queue.kinds import CleanUp
+from server.queue.recurring import Recurring
 from server.queue.worker import Worker
+
+CLEAN_UP_EVERY = timedelta(minutes=10)
 
 
 class Runtime:
@@ -85,6 +90,7 @@ class Runtime:
             lease=self.settings.job_lease,
             max_attempts=self.settings.max_retry_attempts,
             shutdown_timeout=self.settings.shutdown_timeout,
+            recurring=[Recurring(CleanUp(), every=CLEAN_UP_EVERY)],
         )
         self.worker.start()
         self._stack.push_async_callback(self.worker.stop)

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import structlog
 from pydantic import SecretStr
 
 from server.alone import Provider, refuse_open_door
@@ -20,6 +21,8 @@ from server.ready import Ready, write_whole
 from server.runtime import Runtime
 from server.serving import address_of, bind, http, stop_event
 from server.words import Role
+
+log = structlog.get_logger(__name__)
 
 FIRST_QUERY = """curl -s {graphql_url} \\
   -H 'authorization: Bearer {token}' -H 'content-type: application/json' \\
@@ -71,7 +74,7 @@ async def database(settings: Settings, home: Path) -> AsyncGenerator[str]:
             url = settings.database_url.get_secret_value()
         else:
             with step("PostgreSQL"):
-                running = await stack.enter_async_context(EmbeddedPostgres(home))
+                running = await stack.enter_async_context(EmbeddedPostgres(home, log=log.warning))
             url = running.url
         with step("tables"):
             await migrate.check_server(url)

@@ -6,6 +6,7 @@ from server.events.retention import drop_old_events
 from server.jobs.handler import Tools, handles
 from server.queue.kinds import CleanUp
 from server.queue.outcome import Done, Outcome
+from server.queue.prune import prune_jobs
 
 log = structlog.get_logger(__name__)
 
@@ -13,6 +14,7 @@ log = structlog.get_logger(__name__)
 @handles(CleanUp)
 async def clean_up(_work: CleanUp, tools: Tools) -> Outcome:
     database, settings = tools.services.database, tools.settings
-    events = await drop_old_events(database, older_than=settings.event_retention)
-    log.info("clean_up.done", events=events)
+    partitions = await drop_old_events(database, older_than=settings.event_retention)
+    jobs = await prune_jobs(database, retention=settings.job_retention)
+    log.info("clean_up.done", event_partitions=partitions, jobs=jobs)
     return Done()
