@@ -54,6 +54,7 @@ class Lanes:
         self._is_open = True
         self._looking = True  # there may be something to claim
         self._plenty = False  # the last claim was filled, so there is more
+        self._full: set[str] = set()  # kinds of which as many were taken as could be, so there may be more
         self._in_flight = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -89,6 +90,8 @@ class Lanes:
 
     def settle(self, job: Taken, result: Result) -> None:
         """Note what is to be written; a lane takes it along with its next turn."""
+        if job.kind in self._full:
+            self._looking = True
         if isinstance(result, Finished):
             self._finished.append((job.id, job.claim))
         elif isinstance(result, PutBack):
@@ -171,6 +174,7 @@ class Lanes:
         limit, at_most = self._stock.ask()
         if not limit:
             return NOTHING
+        self._full.update(self._stock.kinds - at_most.keys())
         self._looking = self._plenty
         return Ask(limit, at_most, self._floors.choose(time.monotonic()))
 
@@ -207,6 +211,9 @@ class Lanes:
         self._stock.answered(ask, turn.taken)
         self._floors.saw(ask, turn.taken, sent=sent, now=now)
         self._plenty = len(turn.taken) == ask.limit
+        taken = Counter(job.kind for job in turn.taken)
+        for kind, at_most in ask.at_most.items():
+            (self._full.discard if taken[kind] < at_most else self._full.add)(kind)
         if self._plenty:
             self._looking = True
         elif ask.floors:

@@ -165,7 +165,9 @@ class Shift:
         while True:
             await asyncio.sleep(self._rescue_every.total_seconds() * random.uniform(0.7, 1.0))
             stale = self._slots.take_back(older_than=STALE)
-            self._give_back(stale)
+            if stale:
+                self._stock.is_slow()
+                self._give_back(stale)
             try:
                 rescued = await rescue(pool)
                 forgotten = await give_back_forgotten(pool, self.worker_id, self._lanes.known_claims)

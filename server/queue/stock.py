@@ -1,7 +1,7 @@
 """How many jobs a worker asks for: its free slots, and a little ahead when its jobs are short."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from datetime import datetime
 
 from server.queue.turn import Ask, Taken
@@ -55,9 +55,13 @@ class Stock:
     def ran(self, seconds: float) -> None:
         self._usual += 0.05 * (max(seconds, 1e-6) - self._usual)
 
+    def is_slow(self) -> None:
+        """What was claimed ahead lay there for too long: stop that until runs are seen to be short again."""
+        self._usual = 1.0
+
     @property
-    def held(self) -> int:
-        return self._total
+    def kinds(self) -> Set[str]:
+        return self._limits.keys()
 
 
 class Floors:

@@ -94,6 +94,7 @@ class World:
             self.failures.append((work.kind, failure))
 
         options.setdefault("lease", timedelta(seconds=5))
+        options.setdefault("shutdown_timeout", timedelta(seconds=2))
         worker = Worker(self.database, self.signals, {work.kind: Handler(run, failed) for work in KINDS}, **options)
         self.workers.append(worker)
         return worker

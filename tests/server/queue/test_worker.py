@@ -118,7 +118,8 @@ async def test_polling_does_the_work_when_nobody_is_woken(world: World):
     await until(lambda: world.workers[0].is_working)
 
     await world.execute(
-        "INSERT INTO job (kind, args, priority, run_at, due_at) VALUES ('TEST_NOTE', '{\"text\": \"x\"}', 1, now(), now())"
+        "INSERT INTO job (kind, args, priority, run_at, due_at)"
+        " VALUES ('TEST_NOTE', '{\"text\": \"x\"}', 1, now(), now())"
     )
 
     await until(lambda: world.ran == ["x"])

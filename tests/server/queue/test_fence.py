@@ -1,0 +1,223 @@
+"""Leases, claims and rescue: who may write, and who takes over."""
+
+import asyncio
+import time
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import text
+
+from server.errors import LostClaim
+from server.queue.claim import Claim
+from server.queue.handler import Handler
+from server.queue.outcome import Done, Failure, GiveUp, Outcome
+from server.queue.rescue import give_back_forgotten, rescue
+from server.queue.worker import Worker
+from tests.server.queue.conftest import Note, World, until
+
+STEAL = "UPDATE job SET claim = claim + 1"
+EXPIRE = "UPDATE job_worker SET lease_until = now() - interval '1 second'"
+
+
+async def test_what_a_handler_writes_under_its_claim_is_committed(world: World):
+    async def write(_work: Any, claim: Claim) -> Outcome:
+        async with claim.write() as session:
+            await session.execute(text("INSERT INTO project (id, name) VALUES (:id, 'p')"), {"id": uuid4()})
+        return Done()
+
+    await world.enqueue(Note())
+
+    await world.worker(write).work_once()
+
+    assert await world.value("SELECT count(*) FROM project WHERE name = 'p'") == 1
+
+
+@pytest.mark.parametrize("loss", [STEAL, EXPIRE, "DELETE FROM job"])
+async def test_a_worker_that_lost_its_claim_changes_nothing(world: World, loss: str):
+    refused: list[bool] = []
+
+    async def late(_work: Any, claim: Claim) -> Outcome:
+        await world.execute(loss)
+        try:
+            async with claim.write() as session:
+                await session.execute(text("INSERT INTO project (id, name) VALUES (:id, 'late')"), {"id": uuid4()})
+        except LostClaim:
+            refused.append(True)
+            raise
+        return Done()
+
+    await world.enqueue(Note())
+
+    await world.worker(late).work_once()
+
+    assert refused == [True]
+    assert await world.value("SELECT count(*) FROM project") == 0
+    assert await world.history() == []
+    assert world.failures == []
+
+
+@pytest.mark.parametrize("outcome", [Done(), GiveUp("X", "y")])
+async def test_a_late_outcome_does_not_end_the_job_that_somebody_else_holds(world: World, outcome: Outcome):
+    async def late(_work: Any, _claim: Claim) -> Outcome:
+        await world.execute(STEAL)
+        await world.execute("UPDATE job SET worker_id = $1", uuid4())
+        return outcome
+
+    await world.enqueue(Note())
+
+    await world.worker(late).work_once()
+
+    assert await world.jobs() == [("TEST_NOTE", "RUNNING", 0)]
+    assert await world.history() == []
+
+
+async def test_nobody_can_take_a_job_over_between_the_check_and_the_commit(world: World):
+    async def slow(_work: Any, claim: Claim) -> Outcome:
+        async with claim.write() as session:
+            await world.execute(EXPIRE)
+            assert await rescue(await world.database.pool()) == []
+            await session.execute(text("INSERT INTO project (id, name) VALUES (:id, 'p')"), {"id": uuid4()})
+        assert len(await rescue(await world.database.pool())) == 1
+        return Done()
+
+    await world.enqueue(Note())
+
+    await world.worker(slow).work_once()
+
+    assert await world.value("SELECT count(*) FROM project") == 1
+    assert await world.jobs() == [("TEST_NOTE", "WAITING", 0)]
+
+
+async def test_a_dead_workers_jobs_go_back_without_an_attempt_and_the_loss_is_counted(world: World):
+    await world.enqueue(Note("a"), Note("b"))
+    await _claimed_by_the_dead(world)
+
+    rescued = await rescue(await world.database.pool())
+
+    assert len(rescued) == 2
+    assert await world.jobs() == [("TEST_NOTE", "WAITING", 0)] * 2
+    assert await world.value("SELECT min(losses) FROM job") == 1
+    assert await world.value("SELECT count(*) FROM job_worker") == 0
+
+
+async def test_a_job_claimed_while_its_worker_was_being_removed_is_rescued_too(world: World):
+    await world.enqueue(Note())
+    await _claimed_by_the_dead(world)
+    await world.execute("DELETE FROM job_worker")
+
+    assert len(await rescue(await world.database.pool())) == 1
+
+
+async def test_rescue_leaves_the_living_alone(world: World):
+    await world.enqueue(Note())
+    await _claimed_by_the_dead(world)
+    await world.execute("UPDATE job_worker SET lease_until = now() + interval '1 minute'")
+
+    assert await rescue(await world.database.pool()) == []
+
+
+async def test_a_job_that_takes_every_worker_down_is_given_up_in_the_end(world: World):
+    await world.enqueue(Note())
+    await world.execute("UPDATE job SET losses = 20")
+
+    await world.worker().work_once()
+
+    assert world.ran == []
+    assert await world.history() == [("TEST_NOTE", "FAILED", 0, "WORKER_LOST")]
+
+
+async def test_a_claim_whose_answer_was_lost_is_found_and_given_back(world: World):
+    await world.enqueue(Note("known"), Note("lost"))
+    await _claimed_by_the_dead(world)
+    worker_id = await world.value("SELECT id FROM job_worker")
+    await world.execute("UPDATE job SET claim = 2 WHERE args ->> 'text' = 'known'")
+
+    given_back = await give_back_forgotten(await world.database.pool(), worker_id, {2})
+
+    assert len(given_back) == 1
+    assert await world.value("SELECT args ->> 'text' FROM job WHERE status = 'WAITING'") == "lost"
+
+
+async def test_a_workers_jobs_are_taken_over_within_the_lease(world: World):
+    await world.enqueue(Note("orphan"))
+    await _claimed_by_the_dead(world)
+    await world.execute("UPDATE job_worker SET lease_until = now() + interval '0.5 second'")
+
+    world.start(lease=timedelta(seconds=2))
+
+    await until(lambda: world.ran == ["orphan"], within=2)
+
+
+async def test_a_worker_that_can_not_renew_its_lease_cancels_its_handlers_and_begins_anew(world: World):
+    interrupted = asyncio.Event()
+    runs = 0
+
+    async def endless(_work: Any, _claim: Claim) -> Outcome:
+        nonlocal runs
+        runs += 1
+        if runs > 1:
+            return Done()
+        await world.execute("DELETE FROM job_worker")  # as a rescuer would, but the job is still in its name
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            interrupted.set()
+            raise
+        return Done()
+
+    await world.enqueue(Note())
+    world.start(endless, lease=timedelta(seconds=1))
+
+    await asyncio.wait_for(interrupted.wait(), 5)
+    await until(lambda: runs == 2)
+    await until(lambda: _done(world))
+
+
+async def test_a_handler_that_blocks_the_event_loop_does_not_cost_the_lease(world: World):
+    async def busy(_work: Any, claim: Claim) -> Outcome:
+        time.sleep(1.5)
+        async with claim.write():
+            pass
+        return Done()
+
+    await world.enqueue(Note("busy"))
+    world.start(busy, lease=timedelta(seconds=1))
+
+    await until(lambda: _done(world))
+    assert world.ran == ["busy"]
+
+
+async def test_a_failing_failed_is_tried_again_and_the_handler_is_not_run_again(world: World):
+    runs: list[str] = []
+
+    async def run(_work: Any, _claim: Claim) -> Outcome:
+        runs.append("run")
+        return GiveUp("NO", "no")
+
+    async def failed(_session: Any, _work: Any, failure: Failure) -> None:
+        runs.append(failure.code)
+        if len(runs) == 2:
+            raise RuntimeError("first time")
+
+    await world.enqueue(Note())
+    worker = Worker(world.database, world.signals, {"TEST_NOTE": Handler(run, failed)})
+
+    await worker.work_once()
+    assert await world.jobs() == [("TEST_NOTE", "WAITING", 3)]
+    await world.execute("UPDATE job SET run_at = now(), due_at = now()")
+    await worker.work_once()
+
+    assert runs == ["run", "NO", "NO"]
+    assert [row[1::2] for row in await world.history()] == [("FAILED", "NO")]
+
+
+async def _claimed_by_the_dead(world: World) -> None:
+    worker_id = uuid4()
+    await world.execute("INSERT INTO job_worker (id, name, lease_until) VALUES ($1, 'dead', now())", worker_id)
+    await world.execute("UPDATE job SET status = 'RUNNING', claim = 1, worker_id = $1, claimed_at = now()", worker_id)
+
+
+async def _done(world: World) -> bool:
+    return bool(await world.value("SELECT count(*) = 1 FROM job_history WHERE status = 'SUCCEEDED'"))
