@@ -1,0 +1,331 @@
+"""A small world to test in: the real database, a real local provider over HTTP, real handlers, and ways to look at it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import orjson
+import pytest
+from pydantic import SecretStr
+
+from server.auth.caller import Caller
+from server.auth.tokens import create_token, new_secret
+from server.catalog.catalog import Catalog
+from server.clock import new_id, now
+from server.config import Settings
+from server.db.engine import Database
+from server.db.signals import Signals
+from server.db.tables import Instance, Project, Token
+from server.instances.create import Accepted, Defaults, create_instance
+from server.instances.delete import delete_instance
+from server.instances.drafts import CreateDraft
+from server.jobs.handler import Services, all_handlers
+from server.novita.client import NovitaClient
+from server.novita.retry import Retry
+from server.novita.simulator.faults import Fault, FaultKind
+from server.novita.simulator.instances import Instance as Machine
+from server.novita.simulator.options import SimulatorOptions
+from server.novita.simulator.run import Simulator
+from server.probes.probe import Prober
+from server.queue.backoff import Backoff
+from server.queue.enqueue import enqueue
+from server.queue.kinds import Work
+from server.queue.worker import Worker
+from server.words import InstanceStatus, Role
+
+WITHIN = 20.0  # seconds; never waited for, except on a machine that is busy with other things
+RTX = "RTX 4090 24GB"
+SINGAPORE, HONG_KONG, MUMBAI = "AS-SGP-02", "CN-HK-01", "AS-IN-01"
+CREATE = "POST /gpu/instance/create"
+GET = "GET /gpu/instance"
+LIST = "GET /gpu/instances"
+
+# Short enough to wait for, with the proportions of the real ones.
+QUICK: dict[str, Any] = {
+    "request_timeout": timedelta(seconds=5),
+    "health_check_delay": timedelta(milliseconds=20),
+    "health_check_timeout": timedelta(seconds=2),
+    "novita_rate_limit": 0,
+}
+
+
+async def until(is_so: Callable[[], object | Awaitable[object]], within: float = WITHIN) -> None:
+    """Look again and again, and fail when the time is over."""
+    deadline = time.monotonic() + within
+    while True:
+        found = is_so()
+        if await found if isinstance(found, Awaitable) else found:
+            return
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.005)
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """An event as its transaction wrote it."""
+
+    type: str
+    operation_id: UUID | None
+    caused_by: UUID | None
+    data: dict[str, Any]
+
+
+@dataclass
+class World:
+    """One project with one operator, unless a test makes more."""
+
+    database: Database
+    signals: Signals
+    simulator: Simulator
+    caller: Caller = field(init=False)
+    settings: Settings = field(init=False)
+    novita: NovitaClient = field(init=False)
+    catalog: Catalog = field(init=False)
+    prober: Prober = field(init=False)
+    worker: Worker = field(init=False)
+
+    async def open(self) -> None:
+        self.caller = await self.new_caller()
+        await self._build({})
+
+    async def close(self) -> None:
+        await self.novita.close()
+        await self.prober.close()
+
+    async def configure(self, **overrides: Any) -> None:
+        """The same world with other settings; caches are cold again."""
+        await self.close()
+        await self._build(overrides)
+
+    async def _build(self, overrides: dict[str, Any]) -> None:
+        self.settings = Settings(**{**QUICK, **overrides})
+        self.novita = NovitaClient(
+            base_url=self.simulator.url,
+            api_key=SecretStr(self.simulator.api_key),
+            request_timeout=self.settings.request_timeout,
+            rate_limit_per_minute=0,
+            breaker_threshold=0,
+            retry=Retry(attempts=1),
+        )
+        await self.novita.open()
+        self.catalog = self.new_catalog()
+        self.prober = Prober(timeout=self.settings.health_check_timeout)
+        self.worker = self.worker_with(self.novita)
+
+    def new_catalog(self) -> Catalog:
+        return Catalog(self.novita, product_ttl=timedelta(minutes=5), template_ttl=timedelta(minutes=5))
+
+    def worker_with(self, novita: NovitaClient) -> Worker:
+        services = Services(
+            database=self.database, novita=novita, catalog=self.catalog, prober=self.prober, settings=self.settings
+        )
+        return Worker(
+            self.database,
+            self.signals,
+            all_handlers(services),
+            lease=timedelta(seconds=5),
+            max_attempts=self.settings.max_retry_attempts,
+            backoff=Backoff(base=timedelta(milliseconds=10)),
+        )
+
+    async def new_caller(self, project: str = "default", role: Role = Role.OPERATOR) -> Caller:
+        return (await self.new_token(project, role))[1]
+
+    async def new_token(self, project: str = "default", role: Role = Role.OPERATOR) -> tuple[str, Caller]:
+        """The secret, and whose it is."""
+        secret = new_secret()
+        async with self.database.write() as session:
+            token_id = await create_token(session, project=project, name="test", role=role, secret=secret)
+            token = await session.get_one(Token, token_id)
+            return secret, Caller(project_id=token.project_id, token_id=token.id, role=role)
+
+    async def create(self, name: str = "one", *, by: Caller | None = None, **fields: Any) -> Accepted:
+        """Accept a create as the API does: an image that serves http on port 80, unless told otherwise."""
+        draft: dict[str, Any] = {"product_name": RTX, "ports": ()}
+        if "template_id" not in fields:
+            draft["image"] = "nginx:1.27"
+        return await create_instance(
+            self.database,
+            self.catalog,
+            CreateDraft(name=name, **{**draft, **fields}),
+            by=by or self.caller,
+            defaults=Defaults(self.settings.default_regions, self.settings.estimated_ready_time),
+        )
+
+    async def delete(self, instance_id: UUID, *, by: Caller | None = None) -> UUID:
+        """Accept a delete; returns the operation's id."""
+        async with self.database.write() as session:
+            _, operation = await delete_instance(session, instance_id, by=by or self.caller)
+        return operation.id
+
+    async def put(self, status: InstanceStatus = InstanceStatus.READY, **fields: Any) -> Instance:
+        """A row as if it had come that far, with nothing behind it."""
+        moment = now()
+        values: dict[str, Any] = {
+            "id": new_id(),
+            "project_id": self.caller.project_id,
+            "name": f"put-{new_id().hex[-8:]}",
+            "version": 1,
+            "product_name": RTX,
+            "gpu_count": 1,
+            "rootfs_size_gb": 60,
+            "billing": "SPOT",
+            "image": "nginx",
+            "regions": [SINGAPORE],
+            "created_at": moment,
+            "updated_at": moment,
+            "status_since": moment,
+        }
+        if status is InstanceStatus.FAILED:
+            values["failure_code"] = "BROKEN"
+        if status is InstanceStatus.DELETED:
+            values["deleted_at"] = moment
+        if status in (InstanceStatus.READY, InstanceStatus.HEALTH_CHECKING, InstanceStatus.RUNNING):
+            values["running_at"] = moment
+        if status is InstanceStatus.READY:
+            values["ready_at"] = moment
+        instance = Instance(**{**values, **fields}, status=status)
+        async with self.database.write() as session:
+            session.add(instance)
+        return instance
+
+    async def new_project(self, name: str) -> UUID:
+        project = Project(id=new_id(), name=name)
+        async with self.database.write() as session:
+            session.add(project)
+        return project.id
+
+    async def enqueue(self, work: Work) -> int:
+        async with self.database.write() as session:
+            return await enqueue(session, work)
+
+    async def work_once(self, worker: Worker | None = None) -> int:
+        return await (worker or self.worker).work_once()
+
+    async def hurry(self) -> None:
+        """What waits for its time waits no longer."""
+        await self.execute("UPDATE job SET run_at = now(), due_at = now() WHERE status = 'WAITING' AND run_at > now()")
+
+    async def work_until(self, is_so: Callable[[], Awaitable[object]], worker: Worker | None = None) -> None:
+        """Work, without waiting for pauses, until something is true."""
+
+        async def one_more() -> bool:
+            if await is_so():
+                return True
+            await self.hurry()
+            await self.work_once(worker)
+            return bool(await is_so())
+
+        await until(one_more)
+
+    async def work_until_status(self, instance_id: UUID, status: InstanceStatus, worker: Worker | None = None) -> None:
+        async def is_there() -> bool:
+            return (await self.instance(instance_id))["status"] == status
+
+        await self.work_until(is_there, worker)
+
+    async def work_until_over(self, operation_id: UUID) -> asyncpg.Record:
+        async def is_over() -> bool:
+            return (await self.operation(operation_id))["finished_at"] is not None
+
+        await self.work_until(is_over)
+        return await self.operation(operation_id)
+
+    async def age_attempts(self) -> None:
+        """As if every attempt had been made long ago, so that no grace is left."""
+        await self.execute("UPDATE attempt SET created_at = created_at - interval '1 day'")
+
+    async def instance(self, instance_id: UUID) -> asyncpg.Record:
+        return await self.one("SELECT * FROM instance WHERE id = $1", instance_id)
+
+    async def operation(self, operation_id: UUID) -> asyncpg.Record:
+        return await self.one("SELECT * FROM operation WHERE id = $1", operation_id)
+
+    async def attempts(self, operation_id: UUID) -> list[tuple[str, str | None, str, str | None]]:
+        """(region, billing mode, status, reason) of each, in order."""
+        rows = await self.rows(
+            "SELECT region, billing_mode, status, reason_code FROM attempt WHERE operation_id = $1 ORDER BY number",
+            operation_id,
+        )
+        return [tuple(row) for row in rows]
+
+    async def events(self, instance_id: UUID) -> list[Announced]:
+        """Everything announced about an instance, in order."""
+        rows = await self.rows("SELECT * FROM outbox WHERE instance_id = $1 ORDER BY seq", instance_id)
+        return [
+            Announced(row["type"], row["operation_id"], row["caused_by"], orjson.loads(row["data"])) for row in rows
+        ]
+
+    async def event_types(self, instance_id: UUID) -> list[str]:
+        return [event.type for event in await self.events(instance_id)]
+
+    async def counts(self) -> dict[str, int]:
+        """How many rows a request may have left behind, and how many machines the provider ever made."""
+        tables = ("instance", "operation", "attempt", "job", "outbox", "idempotency_key")
+        found = {name: await self.value(f"SELECT count(*) FROM {name}") for name in tables}
+        return {**found, "made": self.made()}
+
+    def made(self, name: str = "") -> int:
+        """Machines that the provider ever made for instances whose name begins so."""
+        return sum(count for each, count in self.simulator.world.made.items() if each.startswith(name))
+
+    def machines(self) -> list[Machine]:
+        """What the provider still has, and bills."""
+        self.simulator.world.settle()
+        return [each for each in self.simulator.world.instances.values() if each.status != "removed"]
+
+    def calls(self, route: str | None = None) -> int:
+        calls = self.simulator.world.calls
+        return calls.total() if route is None else calls[route]
+
+    def faults(self, *faults: Fault) -> None:
+        """From now on these, and no others."""
+        self.simulator.world.faults.set(faults)
+
+    def outage(self) -> None:
+        """The provider can't be reached until told otherwise."""
+        self.faults(Fault(FaultKind.OUTAGE, status=0))
+
+    def stock(self, region_id: str, free: int) -> None:
+        """How many of each product are free in one of the provider's clusters, or in all ("*")."""
+        world = self.simulator.world
+        for product, cluster in list(world.catalog.total):
+            if region_id in ("*", cluster):
+                world.set_stock(product, cluster, free)
+
+    async def rows(self, query: str, *args: Any) -> list[asyncpg.Record]:
+        return await (await self.database.pool()).fetch(query, *args)
+
+    async def one(self, query: str, *args: Any) -> asyncpg.Record:
+        (row,) = await self.rows(query, *args)
+        return row
+
+    async def value(self, query: str, *args: Any) -> Any:
+        return await (await self.database.pool()).fetchval(query, *args)
+
+    async def execute(self, query: str, *args: Any) -> None:
+        await (await self.database.pool()).execute(query, *args)
+
+
+@asynccontextmanager
+async def a_simulator(**options: Any) -> AsyncIterator[Simulator]:
+    """A provider whose machines come up within a tenth of a second, and whose prices stand still."""
+    async with Simulator(SimulatorOptions(**{"speed": 100, "price_drift": 0, **options})) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+async def world(database: Database, signals: Signals) -> AsyncIterator[World]:
+    async with a_simulator() as simulator:
+        world = World(database, signals, simulator)
+        await world.open()
+        try:
+            yield world
+        finally:
+            await world.close()
