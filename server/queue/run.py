@@ -30,6 +30,7 @@ from server.queue.outcome import (
     Outcome,
     storable,
 )
+from server.queue.trouble import is_database_gone
 from server.queue.turn import PutBack, Taken
 
 log = structlog.get_logger(__name__)
@@ -129,6 +130,9 @@ class Runner:
 
     async def _failed(self, job: Taken, work: Work, error: Exception, counts: KindMetrics) -> Result:
         attempts = job.attempts + 1
+        if is_database_gone(error):
+            log.warning("job.database_gone", attempt=attempts, error=type(error).__name__)
+            return _put_back(job, after=self._backoff.after(4), attempts=job.attempts)
         if isinstance(error, NovitaError):
             failure = Failure(error.code, storable(error.message), error.retryable, attempts)
             log.warning("job.attempt_failed", attempt=attempts, code=failure.code, error=failure.message)
