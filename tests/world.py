@@ -1,4 +1,4 @@
-"""A small world to test in: the real database, a real local provider over HTTP, real handlers, and ways to look at it."""
+"""A small world to test in: the real database, a local provider over HTTP, the real handlers, and ways to look."""
 
 import asyncio
 import time

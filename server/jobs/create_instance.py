@@ -6,18 +6,19 @@ nothing. Only then is anything created again.
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
 from server.clock import now
 from server.db.tables import Attempt, Instance
-from server.errors import AuthFailed, BalanceExhausted, InsufficientResource, NovitaError
+from server.errors import AuthFailed, BalanceExhausted, InsufficientResource, NovitaError, ProviderTimeout
 from server.instances import attempts, moves, operations
 from server.instances.placement import Candidate, Placement, Wish, place
 from server.jobs.handler import Reason, Tools, fail_operation, fail_with_the_job, growing_pause, handles
 from server.jobs.provider_wait import later
 from server.novita import wire
+from server.novita.retry import Retry
 from server.queue.enqueue import enqueue
 from server.queue.kinds import CreateInstance, MonitorInstance
 from server.queue.outcome import Again, Done, Outcome
@@ -29,6 +30,8 @@ log = structlog.get_logger(__name__)
 PASSING = frozenset({"RATE_LIMITED", "CIRCUIT_OPEN", "NETWORK_ERROR"})
 # These answer for every candidate, so there is no use in asking the next.
 FINAL = (AuthFailed, BalanceExhausted)
+# How long a call may stand in the client's own line before it is sent.
+LONGEST_LINE = Retry().deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class Standing:
     instance: Instance
     live: Attempt | None
     past: tuple[Attempt, ...]
+    since: datetime
 
 
 @handles(CreateInstance, failed=fail_with_the_job)
@@ -51,6 +55,7 @@ async def create_instance(work: CreateInstance, tools: Tools) -> Outcome:
             instance=instance,
             live=await attempts.live_of_instance(session, instance.id),
             past=tuple(await attempts.of_operation(session, work.operation_id)),
+            since=operation.created_at,
         )
     if instance.status != InstanceStatus.CREATING:
         return Done()  # created by a run that died before it could say so; its monitor was enqueued with it
@@ -70,13 +75,21 @@ async def settle(instance: Instance, attempt: Attempt, work: CreateInstance, too
         await _adopt(instance, attempt, found, work, tools)
         return Done()
     waited = now() - attempt.created_at
-    # The call itself may have been under way for as long as one request may take; the grace begins after that.
-    patience = tools.settings.request_timeout + tools.settings.create_grace
+    patience = longest_doubt(tools)
     if waited < patience:
         return Again(after=min(patience - waited, growing_pause(waited, longest=timedelta(seconds=5))))
     async with tools.write() as session:
         await attempts.end(session, attempt, AttemptStatus.ABSENT)
     return Again(after=timedelta(0))
+
+
+def longest_doubt(tools: Tools) -> timedelta:
+    """How long after an attempt began something of it may still appear.
+
+    The call may have stood in line, then have been under way for as long as one request may take; the grace begins
+    after that.
+    """
+    return LONGEST_LINE + tools.settings.request_timeout + tools.settings.create_grace
 
 
 async def look_up(attempt: Attempt, instance: Instance, tools: Tools) -> str | None:
@@ -89,6 +102,9 @@ async def look_up(attempt: Attempt, instance: Instance, tools: Tools) -> str | N
 
 async def _ask_next(standing: Standing, work: CreateInstance, tools: Tools) -> Outcome:
     instance = standing.instance
+    last = standing.past[-1] if standing.past else None
+    if last is not None and last.status == AttemptStatus.ABSENT and _has_lasted(standing.since, tools):
+        return await _never_answered(last, work, tools)
     placement = await place(tools.catalog, _wish(instance))
     candidate = _first_untried(placement, standing.past)
     if candidate is None:
@@ -156,6 +172,19 @@ async def _adopt(instance: Instance, attempt: Attempt, novita_id: str, work: Cre
             instance_id=instance.id,
             unique_key=f"monitor {work.operation_id}",
         )
+
+
+def _has_lasted(since: datetime, tools: Tools) -> bool:
+    return now() - since > tools.settings.provider_max_wait
+
+
+async def _never_answered(last: Attempt, work: CreateInstance, tools: Tools) -> Outcome:
+    """Each create was left without an answer and nothing came of it; one more would be no better."""
+    message = last.reason_message or "The provider did not answer."
+    async with tools.write() as session:
+        reason = Reason(last.reason_code or ProviderTimeout.code, message, retryable=True)
+        await fail_operation(session, work.instance_id, work.operation_id, reason)
+    return Done()
 
 
 async def _give_up(placement: Placement, standing: Standing, work: CreateInstance, tools: Tools) -> Outcome:

@@ -1,13 +1,13 @@
 """Removing an instance at the provider, and saying so only once it is gone there."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from server.clock import now
 from server.db.tables import Attempt, Instance
 from server.errors import NovitaError, ProviderNotFound
 from server.instances import attempts, moves, operations
 from server.instances.observed import Seen, facts, seen
-from server.jobs.create_instance import look_up
+from server.jobs.create_instance import longest_doubt, look_up
 from server.jobs.handler import Tools, fail_with_the_job, growing_pause, handles
 from server.jobs.provider_wait import later
 from server.queue.kinds import DeleteInstance
@@ -65,8 +65,7 @@ async def _is_gone(novita_id: str, instance: Instance, work: DeleteInstance, too
 async def _settle(instance: Instance, attempt: Attempt, tools: Tools) -> Outcome | None:
     """None once it is known what the attempt made; else when to look again."""
     found = await look_up(attempt, instance, tools)
-    patience = tools.settings.request_timeout + tools.settings.create_grace
-    if found is None and (left := _left(attempt.created_at, patience)) > timedelta(0):
+    if found is None and (left := attempt.created_at + longest_doubt(tools) - now()) > timedelta(0):
         return Again(after=min(left, timedelta(seconds=2)))
     async with tools.write() as session:
         if found is None:
@@ -75,7 +74,3 @@ async def _settle(instance: Instance, attempt: Attempt, tools: Tools) -> Outcome
             cause = moves.Cause(attempt.operation_id)
             await moves.note(session, instance.id, cause=cause, novita_id=found)
     return None
-
-
-def _left(since: datetime, patience: timedelta) -> timedelta:
-    return since + patience - now()
