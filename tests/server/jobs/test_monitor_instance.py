@@ -1,0 +1,162 @@
+"""Following a new instance: what the provider says, what its silence means, and how long is too long."""
+
+from datetime import timedelta
+from uuid import UUID
+
+from server.instances.drafts import Port
+from server.novita.simulator.faults import Fault, FaultKind
+from server.words import InstanceStatus
+from tests.world import CREATE, GET, World
+
+
+async def starting(world: World, **fields: object) -> tuple[UUID, UUID]:
+    """An instance that the provider has accepted, and its operation."""
+    accepted = await world.create("watched", **fields)
+    await world.work_until_status(accepted.instance.id, InstanceStatus.STARTING)
+    return accepted.instance.id, accepted.operation.id
+
+
+async def test_an_image_that_cannot_be_pulled_fails_with_the_providers_reason(world: World):
+    world.faults(Fault(FaultKind.PULL_FAILURE, (CREATE,)))
+    accepted = await world.create("typo", image="ngnix:nope")
+
+    operation = await world.work_until_over(accepted.operation.id)
+
+    message = "failed to pull image ngnix:nope: manifest unknown"
+    assert (operation["status"], operation["error_code"], operation["error_message"], operation["error_retryable"]) == (
+        "FAILED",
+        "pulling",
+        message,
+        False,
+    )
+    row = await world.instance(accepted.instance.id)
+    assert (row["status"], row["failure_code"], row["failure_message"]) == ("FAILED", "pulling", message)
+    assert row["running_at"] is None
+    assert (await world.event_types(accepted.instance.id))[-2:] == ["operation.finished", "instance.failed"]
+
+
+async def test_one_that_never_runs_fails_when_the_longest_wait_is_over(world: World):
+    await world.configure(instance_max_wait=timedelta(milliseconds=1))
+    world.simulator.world.set_speed(0.001)
+    accepted = await world.create("slow")
+
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert (operation["error_code"], operation["error_retryable"]) == ("READY_TIMEOUT", True)
+    row = await world.instance(accepted.instance.id)
+    assert (row["status"], row["failure_code"]) == ("FAILED", "READY_TIMEOUT")
+    assert len(world.machines()) == 1  # it is the caller's to delete, not ours to take away
+
+
+async def test_while_the_provider_cannot_be_reached_the_last_state_stands_and_no_attempt_is_spent(world: World):
+    instance_id, _ = await starting(world)
+    before = await world.instance(instance_id)
+    world.outage()
+    for _ in range(5):
+        await world.hurry()
+        await world.work_once()
+
+    job = await world.one("SELECT kind, status, attempts, run_at > now() AS is_later FROM job")
+    assert tuple(job) == ("MONITOR_INSTANCE", "WAITING", 0, True)
+    after = await world.instance(instance_id)
+    assert (after["status"], after["version"]) == ("STARTING", before["version"])
+
+    world.faults()
+    await world.work_until_status(instance_id, InstanceStatus.READY)
+
+
+async def test_an_unknown_word_of_the_providers_is_kept_and_asked_about_again(world: World):
+    instance_id, _ = await starting(world)
+    world.faults(Fault(FaultKind.UNKNOWN_STATUS, (GET,), word="hibernating"))
+    await world.hurry()
+    await world.work_once()
+
+    row = await world.instance(instance_id)
+    assert (row["status"], row["novita_status"]) == ("STARTING", "hibernating")
+    assert await world.value("SELECT attempts FROM job WHERE kind = 'MONITOR_INSTANCE'") == 0
+
+    world.faults()
+    await world.work_until_status(instance_id, InstanceStatus.READY)
+
+
+async def test_a_look_that_brings_no_news_makes_no_event(world: World):
+    world.simulator.world.set_speed(0.001)
+    instance_id, _ = await starting(world)
+    await world.hurry()
+    await world.work_once()
+    before = await world.instance(instance_id)
+    events = await world.event_types(instance_id)
+
+    await world.hurry()
+    await world.work_once()
+
+    after = await world.instance(instance_id)
+    assert after["observed_at"] > before["observed_at"]
+    assert after["version"] == before["version"]
+    assert await world.event_types(instance_id) == events
+
+
+async def test_a_machine_that_is_not_known_yet_is_waited_for_and_one_that_is_gone_fails(world: World):
+    instance_id, operation_id = await starting(world)
+    (machine,) = world.machines()
+    world.simulator.world.forget_instance(machine)
+    await world.hurry()
+    await world.work_once()
+    assert (await world.instance(instance_id))["status"] == "STARTING"
+
+    await world.execute("UPDATE instance SET status_since = status_since - interval '2 minutes'")
+    operation = await world.work_until_over(operation_id)
+
+    assert operation["error_code"] == "GONE_AT_PROVIDER"
+    assert (await world.instance(instance_id))["status"] == "FAILED"
+
+
+async def test_one_that_stops_by_itself_before_it_ever_ran_has_failed(world: World):
+    world.simulator.world.set_speed(0.001)
+    instance_id, operation_id = await starting(world)
+    (machine,) = world.machines()
+    world.simulator.world.set_status(machine, "exited")
+    world.simulator.world.changed(machine)
+
+    operation = await world.work_until_over(operation_id)
+
+    assert (operation["error_code"], operation["error_retryable"]) == ("EXITED_EARLY", True)
+    assert (await world.instance(instance_id))["failure_message"] == "It became exited before it ever ran."
+
+
+async def test_endpoints_that_never_answer_fail_the_health_check_and_say_which(world: World):
+    await world.configure(health_check_max_wait=timedelta(milliseconds=1))
+    instance_id, operation_id = await starting(world, ports=(Port(80, "http"), Port(8080, "http"), Port(22, "tcp")))
+    (machine,) = world.machines()
+    world.simulator.world.endpoint_modes[machine.id, 8080] = "503"
+
+    operation = await world.work_until_over(operation_id)
+
+    assert (operation["status"], operation["error_code"], operation["error_retryable"]) == (
+        "FAILED",
+        "HEALTH_CHECK_FAILED",
+        True,
+    )
+    row = await world.instance(instance_id)
+    assert (row["status"], row["failure_code"]) == ("FAILED", "HEALTH_CHECK_FAILED")
+    assert row["running_at"] is not None
+    assert row["ready_at"] is None
+    assert machine.endpoints["8080"] in row["failure_message"]
+    assert machine.endpoints["22"] not in row["failure_message"]
+
+
+async def test_an_endpoint_that_refuses_at_first_is_probed_until_it_answers(world: World):
+    instance_id, _ = await starting(world, ports=(Port(80, "http"),))
+    (machine,) = world.machines()
+    world.simulator.world.endpoint_modes[machine.id, 80] = "badGateway"
+    await world.work_until_status(instance_id, InstanceStatus.HEALTH_CHECKING)
+    for _ in range(3):
+        await world.hurry()
+        await world.work_once()
+
+    job = await world.one("SELECT kind, status, attempts FROM job")
+    assert tuple(job) == ("HEALTH_CHECK", "WAITING", 0)
+    assert (await world.instance(instance_id))["status"] == "HEALTH_CHECKING"
+
+    world.simulator.world.endpoint_modes[machine.id, 80] = "ok"
+    await world.work_until_status(instance_id, InstanceStatus.READY)
