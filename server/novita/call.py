@@ -10,7 +10,7 @@ PREFIX = "/gpu-instance/openapi/v1"
 METRICS_PREFIX = "/openapi/v1/metrics"  # the one call that lives elsewhere on the same host
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every call, and frozen ones take four times as long to make
 class Call:
     """`is_repeatable` says that doing it twice is no worse than once, so that it may be tried again after a failure
     that leaves open whether it was done. Nothing that makes or bills something is."""
@@ -22,11 +22,11 @@ class Call:
     is_repeatable: bool = False
     prefix: str = PREFIX
     secrets: tuple[SecretStr, ...] = ()  # never to be seen in an error, should the provider echo them
+    route: str = field(init=False)
 
-    @property
-    def route(self) -> str:
+    def __post_init__(self) -> None:
         # Metrics share a path with instances, below another prefix.
-        return f"{self.method} {self.path if self.prefix == PREFIX else self.prefix + self.path}"
+        self.route = f"{self.method} {self.path if self.prefix == PREFIX else self.prefix + self.path}"
 
 
 def get(path: str, *, prefix: str = PREFIX, **query: str | int | tuple[str, ...] | None) -> Call:

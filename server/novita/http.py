@@ -3,10 +3,12 @@
 import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
+from urllib.parse import quote
 
 import aiohttp
 import orjson
 from pydantic import SecretStr
+from yarl import URL
 
 from server import __version__
 from server.errors import NovitaError, ProviderError, ProviderTimeout, ProviderUnreachable
@@ -14,7 +16,7 @@ from server.novita.call import PREFIX, Call
 from server.novita.meaning import error_of
 
 LARGEST_BODY = 32 * 1024 * 1024  # bytes; a page of 100 instances is about 0.2 MB
-CONNECT_TIMEOUT = 10.0  # seconds to get a connection, DNS and TLS included
+CONNECT_TIMEOUT = 10.0  # seconds for a new connection, TLS included
 KEEP_ALIVE = 15.0  # seconds; idle connections older than that are what gateways close under a request
 
 
@@ -47,7 +49,7 @@ class Http:
         self._host = base_url.rstrip("/").removesuffix(PREFIX)
         self._api_key = api_key
         total = timeout.total_seconds()
-        self._timeout = aiohttp.ClientTimeout(total=total, connect=min(CONNECT_TIMEOUT, total / 2))
+        self._timeout = aiohttp.ClientTimeout(total=total, sock_connect=min(CONNECT_TIMEOUT, total / 2))
         self._session: aiohttp.ClientSession | None = None
 
     def open(self) -> None:
@@ -90,16 +92,26 @@ class Http:
         # A redirect is not followed: it would carry the key to wherever the answer says.
         async with self._session.request(
             call.method,
-            self._host + call.prefix + call.path,
-            params=call.query,
+            self._url(call),
             data=None if call.body is None else orjson.dumps(call.body),
             allow_redirects=False,
         ) as response:
             return response.status, await _read(response), response.headers.get("Retry-After")
 
+    def _url(self, call: Call) -> URL:
+        address = self._host + call.prefix + call.path
+        # Quoted here, and told so: the library's own way of adding a query costs a tenth of a whole call.
+        query = "&".join([f"{name}={quote(value, safe='')}" for name, value in call.query])
+        return URL(f"{address}?{query}" if query else address, encoded=True)
+
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
     """The body, decompressed, unless it is larger than any body should be."""
+    headers = response.headers
+    if "Content-Encoding" not in headers and "Transfer-Encoding" not in headers:
+        length = response.content_length
+        if length is not None and length <= LARGEST_BODY:
+            return await response.read()  # the parser reads no further than the length
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_any():

@@ -1,7 +1,5 @@
 """How many calls of one route may be under way at once, so that a slow route takes its own connections only."""
 
-import asyncio
-
 from server.novita.priority import Priority, Waiters
 
 
@@ -22,17 +20,11 @@ class Lane:
         self._free -= 1
         return True
 
-    async def take(self, priority: Priority) -> None:
-        """Wait for a slot."""
+    async def take(self, priority: Priority, *, seconds: float) -> None:
+        """Wait for a slot; raises Late."""
         turn = self._waiters.join(self._route, priority)
         self._let_go()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            self._waiters.leave(turn, self._route, priority)
-            if turn.done() and not turn.cancelled():
-                self.give_back()  # the turn came in the same moment
-            raise
+        await self._waiters.wait(turn, self._route, priority, seconds=seconds, give_back=self.give_back)
 
     def give_back(self) -> None:
         self._free += 1

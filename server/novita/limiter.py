@@ -41,18 +41,12 @@ class Limiter:
         self._tokens -= 1
         return True
 
-    async def take(self, route: str, priority: Priority) -> None:
-        """Wait in line for leave to make one call."""
+    async def take(self, route: str, priority: Priority, *, seconds: float) -> None:
+        """Wait in line for leave to make one call; raises Late."""
         turn = self._waiters.join(route, priority)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._let_go(), name="novita-limiter")
-        try:
-            await turn
-        except asyncio.CancelledError:
-            self._waiters.leave(turn, route, priority)
-            if turn.done() and not turn.cancelled():
-                self.give_back()  # the turn came in the same moment
-            raise
+        await self._waiters.wait(turn, route, priority, seconds=seconds, give_back=self.give_back)
 
     def give_back(self) -> None:
         """The call was not made after all."""

@@ -1,6 +1,8 @@
 """Who goes first when calls have to wait, without anybody waiting forever."""
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
 from enum import IntEnum
 
 
@@ -14,13 +16,20 @@ class Priority(IntEnum):
 # After so many user-driven calls in a row a polling one goes, if one waits: a busy caller must not blind the monitors.
 USERS_PER_POLL = 4
 
+# Ordered, because the first goes first, and because leaving from anywhere costs the same however long it is.
+Line = OrderedDict[asyncio.Future[bool], None]
+
+
+class Late(Exception):
+    """The turn did not come in time."""
+
 
 class Waiters:
     """A line per priority and route. Routes of one priority take turns, so a flood on one of them delays the others by
     one call at most; within a route it is first come, first served."""
 
     def __init__(self) -> None:
-        self._lines: dict[Priority, dict[str, dict[asyncio.Future[None], None]]] = {each: {} for each in Priority}
+        self._lines: dict[Priority, OrderedDict[str, Line]] = {each: OrderedDict() for each in Priority}
         self._users_in_a_row = 0
 
     def __bool__(self) -> bool:
@@ -29,17 +38,36 @@ class Waiters:
     def count(self, priority: Priority) -> int:
         return sum(len(line) for line in self._lines[priority].values())
 
-    def join(self, route: str, priority: Priority) -> asyncio.Future[None]:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines[priority].setdefault(route, {})[turn] = None
+    def join(self, route: str, priority: Priority) -> asyncio.Future[bool]:
+        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        line = self._lines[priority].get(route)
+        if line is None:
+            line = self._lines[priority][route] = OrderedDict()
+        line[turn] = None
         return turn
 
-    def leave(self, turn: asyncio.Future[None], route: str, priority: Priority) -> None:
-        line = self._lines[priority].get(route)
-        if line is not None and turn in line:
-            del line[turn]
-            if not line:
-                del self._lines[priority][route]
+    async def wait(
+        self,
+        turn: asyncio.Future[bool],
+        route: str,
+        priority: Priority,
+        *,
+        seconds: float,
+        give_back: Callable[[], None],
+    ) -> None:
+        """Wait for the turn; raises Late. `give_back` is told of a turn that came as its caller went away."""
+        timer = asyncio.get_running_loop().call_later(seconds, self._expire, turn, route, priority)
+        try:
+            is_ours = await turn
+        except asyncio.CancelledError:
+            self._leave(turn, route, priority)
+            if turn.done() and not turn.cancelled() and turn.result():
+                give_back()
+            raise
+        finally:
+            timer.cancel()
+        if not is_ours:
+            raise Late
 
     def call_next(self, *, polls: bool = True) -> bool:
         """Give the next in line its turn; False when nobody waits who may go. `polls` says if polling calls may."""
@@ -47,14 +75,15 @@ class Waiters:
         if priority is None:
             return False
         lines = self._lines[priority]
-        route, line = next(iter(lines.items()))
-        turn = next(iter(line))
-        del line[turn]
-        del lines[route]
+        route = next(iter(lines))
+        line = lines[route]
+        turn, _ = line.popitem(last=False)
         if line:
-            lines[route] = line  # to the end: the next turn is another route's
+            lines.move_to_end(route)  # the next turn is another route's
+        else:
+            del lines[route]
         self._users_in_a_row = self._users_in_a_row + 1 if priority is Priority.USER else 0
-        turn.set_result(None)
+        turn.set_result(True)
         return True
 
     def _whose_turn(self, polls: bool) -> Priority | None:
@@ -62,3 +91,15 @@ class Waiters:
         if pollers and (not users or self._users_in_a_row >= USERS_PER_POLL):
             return Priority.POLL
         return Priority.USER if users else None
+
+    def _expire(self, turn: asyncio.Future[bool], route: str, priority: Priority) -> None:
+        if not turn.done():
+            self._leave(turn, route, priority)
+            turn.set_result(False)
+
+    def _leave(self, turn: asyncio.Future[bool], route: str, priority: Priority) -> None:
+        line = self._lines[priority].get(route)
+        if line is not None and turn in line:
+            del line[turn]
+            if not line:
+                del self._lines[priority][route]

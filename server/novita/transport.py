@@ -1,26 +1,22 @@
 """The way of every call: circuit, slot, leave from the limiter, the wire, the answer's meaning; again if that helps."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
-import orjson
 import structlog
 
 from server.errors import CircuitOpen, NovitaError, ProviderError, ProviderTimeout, ProviderUnreachable, RateLimited
 from server.novita.breaker import Breaker, Permit
 from server.novita.call import Call
-from server.novita.fields import Fields, Unreadable
+from server.novita.fields import Fields, Unreadable, parse
 from server.novita.http import Answer, ClientClosed, Http, NotConnected
 from server.novita.lane import Lane
 from server.novita.limiter import Limiter
-from server.novita.priority import Priority
+from server.novita.priority import Late, Priority
 from server.novita.retry import Retry
 from server.novita.ticks import Ticks
 
 T = TypeVar("T")
-
-log = structlog.get_logger()
 
 
 class Transport:
@@ -36,6 +32,8 @@ class Transport:
         self._slots_per_route = slots_per_route
         self._ticks = ticks
         self._lanes: dict[str, Lane] = {}
+        # Bound once: finding the configured logger anew costs more than all else that a filtered line does.
+        self._log = structlog.get_logger().bind()
 
     async def call(self, call: Call, read: Callable[[Fields], T], *, priority: Priority) -> T:
         """Make the call and read its answer; raises NovitaError and nothing else."""
@@ -53,7 +51,7 @@ class Transport:
                 wait = self._retry.wait(call, error, attempt=attempt, elapsed=self._ticks.now() - asked_at)
                 if wait is None:
                     raise
-                log.warning(
+                self._log.warning(
                     "novita call is tried again",
                     route=call.route,
                     attempt=attempt,
@@ -71,10 +69,10 @@ class Transport:
         if lane is None:
             lane = self._lanes[route] = Lane(route, self._slots_per_route)
         if not lane.try_take(priority):
-            await self._in_time(lane.take(priority), asked_at)
+            await _in_time(lane.take(priority, seconds=self._seconds_left(asked_at)))
         try:
             if not self._limiter.try_take():
-                await self._in_time(self._limiter.take(route, priority), asked_at)
+                await _in_time(self._limiter.take(route, priority, seconds=self._seconds_left(asked_at)))
             try:
                 permit = self._breaker.enter(route)
             except CircuitOpen:
@@ -85,16 +83,8 @@ class Transport:
         finally:
             lane.give_back()
 
-    async def _in_time(self, wait: Coroutine[None, None, None], asked_at: float) -> None:
-        """Wait in one of our lines, but not longer than the call as a whole may take."""
-        try:
-            async with asyncio.timeout(self._retry.deadline.total_seconds() - (self._ticks.now() - asked_at)):
-                await wait
-        except TimeoutError:
-            fault = RateLimited("too many calls wait in our own line", status=None)
-        else:
-            return
-        raise fault
+    def _seconds_left(self, asked_at: float) -> float:
+        return max(0.0, self._retry.deadline.total_seconds() - (self._ticks.now() - asked_at))
 
     async def _send(self, call: Call, permit: Permit, attempt: int) -> Answer:
         started = self._ticks.now()
@@ -110,13 +100,24 @@ class Transport:
             permit.answered()
             return answer
         finally:
-            log.debug(
+            self._log.debug(
                 "novita call",
                 route=call.route,
                 status=status,
                 attempt=attempt,
                 duration_ms=round((self._ticks.now() - started) * 1000, 1),
             )
+
+
+async def _in_time(turn: Coroutine[None, None, None]) -> None:
+    """Wait in one of our own lines, but not longer than the call as a whole may take."""
+    try:
+        await turn
+    except Late:
+        fault = RateLimited("too many calls wait in our own line", status=None)
+    else:
+        return
+    raise fault
 
 
 def _judge(error: NovitaError, permit: Permit) -> None:
@@ -133,11 +134,9 @@ def _judge(error: NovitaError, permit: Permit) -> None:
 
 
 def _read(answer: Answer, read: Callable[[Fields], T]) -> T:
-    """The answer as a typed value. An empty body is an empty object: some calls answer that way."""
+    """The answer as a typed value."""
     try:
-        return read(Fields(orjson.loads(answer.body) if answer.body.strip() else {}))
-    except orjson.JSONDecodeError:
-        problem = "it is not JSON"
+        return read(parse(answer.body))
     except Unreadable as unreadable:
         problem = str(unreadable)
     raise ProviderError(f"the answer can't be read: {problem}", status=answer.status)

@@ -171,33 +171,34 @@ class RemoteInstance:
 
 def read_endpoints(raw: Fields) -> tuple[Endpoint, ...]:
     return tuple(
-        Endpoint(port=port, type=item.text("type"), address=item.maybe("endpoint"))
-        for item in raw.objects("portMappings")
-        if (port := item.integer("port")) is not None
+        [
+            Endpoint(port, item.text("type"), item.maybe("endpoint"))
+            for item in raw.objects("portMappings")
+            if (port := item.integer("port")) is not None
+        ]
     )
 
 
 def read_envs(raw: Fields) -> tuple[Env, ...]:
-    return tuple(Env(item.text("key"), item.text("value")) for item in raw.objects("envs"))
+    return tuple([Env(item.text("key"), item.text("value")) for item in raw.objects("envs")])
 
 
 def read_tools(raw: Fields) -> tuple[Tool, ...]:
     return tuple(
-        Tool(name=item.text("name"), port=port, type=item.text("type"))
-        for item in raw.objects("tools")
-        if (port := item.integer("port")) is not None
+        [
+            Tool(item.text("name"), port, item.text("type"))
+            for item in raw.objects("tools")
+            if (port := item.integer("port")) is not None
+        ]
     )
 
 
 def read_volumes(raw: Fields, name: str) -> tuple[Volume, ...]:
     return tuple(
-        Volume(
-            type=item.text("type"),
-            id=item.maybe("id"),
-            size_gb=item.integer("size"),
-            mount_path=item.text("mountPath"),
-        )
-        for item in raw.objects(name)
+        [
+            Volume(item.text("type"), item.maybe("id"), item.integer("size"), item.text("mountPath"))
+            for item in raw.objects(name)
+        ]
     )
 
 

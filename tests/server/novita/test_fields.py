@@ -90,10 +90,6 @@ def test_a_list_answer_without_its_key_is_unreadable_unless_it_counts_zero():
     assert Fields({"instances": None}).listed("instances") == []
 
 
-def test_a_nul_that_the_database_could_not_store_is_dropped():
-    assert Fields({"name": "a\x00b"}).text("name") == "ab"
-
-
 def test_the_repr_of_an_answer_shows_names_only():
     assert repr(Fields({"password": "hunter22"})) == "<Fields ['password']>"
 

@@ -6,7 +6,7 @@ import pytest
 
 from server.novita.lane import Lane
 from server.novita.limiter import Limiter
-from server.novita.priority import USERS_PER_POLL, Priority
+from server.novita.priority import USERS_PER_POLL, Late, Priority
 from tests.server.novita.parts import HeldTicks, settle
 
 USER, POLL = Priority.USER, Priority.POLL
@@ -24,7 +24,7 @@ class Line:
     async def ask(self, name: str, priority: Priority = USER, route: str = "GET /a") -> None:
         async def go() -> None:
             if not self.limiter.try_take():
-                await self.limiter.take(route, priority)
+                await self.limiter.take(route, priority, seconds=60)
             self.went.append(name)
 
         self.tasks[name] = asyncio.create_task(go())
@@ -138,7 +138,7 @@ async def test_a_lane_keeps_a_quarter_of_its_slots_for_users():
 async def test_a_freed_slot_goes_to_the_user_first_and_to_polling_only_beyond_the_kept_ones():
     lane = Lane("GET /a", slots=4)
     assert [lane.try_take(USER) for _ in range(4)] == [True] * 4
-    poll, user = asyncio.create_task(lane.take(POLL)), asyncio.create_task(lane.take(USER))
+    poll, user = asyncio.create_task(lane.take(POLL, seconds=60)), asyncio.create_task(lane.take(USER, seconds=60))
     await settle()
 
     lane.give_back()
@@ -157,10 +157,19 @@ async def test_a_freed_slot_goes_to_the_user_first_and_to_polling_only_beyond_th
 async def test_a_cancelled_waiter_loses_no_slot():
     lane = Lane("GET /a", slots=1)
     assert lane.try_take(USER)
-    waiting = asyncio.create_task(lane.take(USER))
+    waiting = asyncio.create_task(lane.take(USER, seconds=60))
     await settle()
     lane.give_back()  # its turn is there
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+    assert lane.try_take(USER)
+
+
+async def test_a_turn_that_does_not_come_in_time_is_no_turn_and_takes_none():
+    lane = Lane("GET /a", slots=1)
+    assert lane.try_take(USER)
+    with pytest.raises(Late):
+        await lane.take(USER, seconds=0.01)
+    lane.give_back()
     assert lane.try_take(USER)

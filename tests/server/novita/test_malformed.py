@@ -162,3 +162,9 @@ async def test_headers_without_end_are_a_provider_error():
     async with provider(flood) as scripted, client_of(scripted.url) as client:
         with pytest.raises(NovitaError):
             await client.clusters()
+
+
+async def test_a_nul_that_the_database_could_not_store_is_dropped(scripted: ScriptedProvider, client: NovitaClient):
+    scripted.answers = [answer(200, b'{"id":"n1","name":"a\\u0000b","envs":[{"key":"k","value":"\\\\u0000"}]}')]
+    instance = await client.instance("n1")
+    assert (instance.name, instance.envs[0].value) == ("ab", "\\u0000")
