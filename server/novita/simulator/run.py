@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -17,6 +18,8 @@ from server.novita.simulator.world import World
 
 # How long a call under way may take to finish when the simulator stops, in seconds.
 GRACE = 0.5
+# The pacer's shortest sleep, in seconds.
+SHORTEST_SLEEP = 0.002
 ANY_KEY = "sk_simulator"
 
 
@@ -101,16 +104,13 @@ class Simulator:
             self.world.settle()
             self.endpoints.listen_where_due()
             dues = [due for due in (self.world.next_due(), self.endpoints.next_due()) if due is not None]
-            try:
-                if dues:
-                    # A floor, so that thousands of steps are taken in handfuls.
-                    seconds = max(0.002, self.world.clock.real_seconds_until(min(dues)))
-                    await asyncio.sleep(0.002)
-                    await asyncio.wait_for(self._wake.wait(), seconds)
-                else:
+            seconds = self.world.clock.real_seconds_until(min(dues)) if dues else None
+            # A rest in any case, so that thousands of steps are taken in handfuls.
+            await asyncio.sleep(SHORTEST_SLEEP)
+            # Not wait_for: in Python 3.11 it swallows a cancellation that meets the event, and `stop` would hang.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
                     await self._wake.wait()
-            except TimeoutError:
-                continue
 
 
 class CuttableProtocol(HttpToolsProtocol):
