@@ -60,6 +60,13 @@ def _database_url(value: SecretStr) -> SecretStr:
     return value
 
 
+def _redis_url(value: SecretStr) -> SecretStr:
+    parts = urlsplit(value.get_secret_value())
+    if parts.scheme not in ("redis", "rediss", "unix") or not (parts.hostname or parts.path):
+        raise ValueError("must look like redis://user:password@host:6379/0")
+    return value
+
+
 def _lease(value: timedelta) -> timedelta:
     if value < timedelta(seconds=2):
         raise ValueError("must be at least 2s, or busy workers lose their jobs")
@@ -156,6 +163,22 @@ class Settings(BaseSettings):
 
     product_cache_ttl: Duration = Field(default=timedelta(minutes=5), description="How long products are believed.")
     template_cache_ttl: Duration = Field(default=timedelta(minutes=10), description="How long templates are believed.")
+    instance_cache_ttl: Duration = Field(
+        default=timedelta(seconds=30),
+        description="How long a look at one moving instance answers for further readers of it.",
+    )
+    instance_state_cache_ttl: Duration = Field(
+        default=timedelta(seconds=60), description="How long it is remembered when an instance was last seen, and how."
+    )
+    fleet_cache_ttl: Duration = Field(
+        default=timedelta(seconds=30), description="How long the provider's list of instances is believed in `fleet`."
+    )
+    redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
+        default=None, description="Redis, to share the caches between processes. Without one each has its own."
+    )
+    reconcile_interval: Duration = Field(
+        default=timedelta(minutes=5), description="How often all rows are compared with the provider's list."
+    )
 
     health_check_timeout: Duration = Field(default=timedelta(seconds=10), description="How long one probe may take.")
     health_check_delay: Duration = Field(default=timedelta(seconds=2), description="The pause before the next probe.")
