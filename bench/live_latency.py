@@ -91,9 +91,10 @@ async def measure_queries(database: Database, rows: int) -> None:
     connection = await database.connect(
         command_timeout=3600, server_settings={"timezone": "UTC", "plan_cache_mode": "force_custom_plan"}
     )
-    for size in (1000, rows):
+    head: int = await connection.fetchval("SELECT head FROM event_log")
+    for size in (head + 1000, rows):
         await fill(connection, size)
-        head: int = await connection.fetchval("SELECT head FROM event_log")
+        head = await connection.fetchval("SELECT head FROM event_log")
         span, page, instance = [], [], []
         for _ in range(200):
             began = time.perf_counter()
@@ -118,7 +119,7 @@ async def fill(connection, size: int) -> None:
     head: int = await connection.fetchval("SELECT head FROM event_log")
     while head < size:
         more = min(100_000, size - head)
-        await make_partitions(connection, head=head + more, size=200_000)
+        await make_partitions(connection, head=head, size=200_000)
         async with connection.transaction():
             await connection.execute(
                 """

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from datetime import timedelta
+from time import monotonic
 
 import asyncpg
 import structlog
@@ -10,7 +11,7 @@ import structlog
 from server.db.engine import Database
 from server.db.signals import Signals
 from server.events.epoch import confirm_epoch
-from server.events.partitions import PARTITION_SIZE, make_partitions
+from server.events.partitions import PARTITION_SIZE, make_partitions, partitions
 from server.events.trouble import TROUBLE
 
 log = structlog.get_logger(__name__)
@@ -21,6 +22,7 @@ POLL_EVERY = timedelta(milliseconds=500)  # the safety net below the wake-ups
 # A leader that hangs, or whose machine is gone, must not keep the lock: the server ends a session that was silent for
 # this long. One that works speaks every POLL_EVERY.
 SILENT_FOR = timedelta(seconds=10)
+MAKE_ROOM_EVERY = timedelta(seconds=5)  # at most, when a partition could not be made and there is still room
 TRY_AGAIN_AFTER = timedelta(milliseconds=250)  # how long the log stands still, at most, after a leader died
 
 # Why nothing is lost and no instance's events change places:
@@ -107,7 +109,8 @@ class Sequencer:
             try:
                 await self._serve_one_connection()
             except TROUBLE as error:
-                log.warning("sequencer.lost", error=type(error).__name__, was_leader=self.is_leader)
+                if self.is_leader:  # once, not at every try while the database is away
+                    log.warning("sequencer.lost", error=type(error).__name__)
             except Exception:  # a log that stands still is worse: a new connection starts from what is committed
                 log.exception("sequencer.failed")
             finally:
@@ -115,12 +118,31 @@ class Sequencer:
             await asyncio.sleep(TRY_AGAIN_AFTER.total_seconds())
 
     async def _serve_one_connection(self) -> None:
-        connection = await self._database.connect(server_settings=self._session)
+        connection = await self._database.connect(
+            server_settings=self._session,
+            max_cached_statement_lifetime=0,  # for ever: see _prepare
+        )
         try:
+            await self._prepare(connection)
             await self._be_elected(connection)
             await self._lead(connection)
         finally:
             connection.terminate()
+
+    async def _prepare(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        """Run everything once while it can't do anything, so that no statement is parsed under the lock.
+
+        The driver parses in one step and runs in another. Between the two the server takes the session for busy, and
+        none of its timeouts would end it if this process hung just there.
+        """
+        # A position that was seen must never come back with another event after a crash. Where the server does not
+        # wait for its disk, we do; this flush takes the events' own commits along. Stricter settings stay.
+        await connection.execute(
+            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+        )
+        await confirm_epoch(connection)
+        await partitions(connection)
+        await connection.fetchrow(MOVE, 0)
 
     async def _be_elected(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
         # Asked for again and again: a waiting pg_advisory_lock would hold a snapshot, and vacuum with it.
@@ -130,22 +152,18 @@ class Sequencer:
             await asyncio.sleep(TRY_AGAIN_AFTER.total_seconds())
 
     async def _lead(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-        # A position that was seen must never come back with another event after a crash. Where the server does not
-        # wait for its disk, we do; this flush takes the events' own commits along. Stricter settings stay.
-        await connection.execute(
-            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-        )
         head = (await confirm_epoch(connection)).head
-        room = await make_partitions(connection, head=head, size=self._partition_size)
         self.is_leader = True
         log.info("sequencer.leads", head=head)
+        room, look_again_at = 0, 0.0
         bell = self._signals.wakeup("outbox")
         try:
             while True:
-                if room - head <= max(self._partition_size // 2, self._batch):
+                if room - head <= self._partition_size // 2 and (room <= head + 1 or monotonic() >= look_again_at):
                     room = await make_partitions(connection, head=head, size=self._partition_size)
+                    look_again_at = monotonic() + MAKE_ROOM_EVERY.total_seconds()
                 limit = min(self._batch, room - head - 1)
-                row = await connection.fetchrow(MOVE, limit)
+                row = await connection.fetchrow(MOVE, limit) if limit > 0 else None
                 if row is None or row["moved"] == 0:
                     await bell.wait(POLL_EVERY)
                     continue

@@ -56,6 +56,7 @@ class Tail:
         self._subscriptions: dict[UUID, dict[Subscription, None]] = defaultdict(dict)
         self._pages = asyncio.Semaphore(PAGES_AT_ONCE)
         self._task: asyncio.Task[None] | None = None
+        self.is_following = False
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="tail")
@@ -68,6 +69,7 @@ class Tail:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self._task = None
+        self.is_following = False
         self._ready.clear()
         self._fail_all(Lagging("this process is stopping"))
 
@@ -153,9 +155,11 @@ class Tail:
                 try:
                     await self._serve_one_connection(bell)
                 except TROUBLE as error:
-                    log.warning("tail.lost", error=type(error).__name__)
+                    if self.is_following:  # once, not at every try while the database is away
+                        log.warning("tail.lost", error=type(error).__name__)
                 except Exception:  # every reader of this process hangs on it: begin again from the ring's head
                     log.exception("tail.failed")
+                self.is_following = False
                 await asyncio.sleep(RECONNECT_AFTER.total_seconds())
         finally:
             self._signals.forget("event", bell)
@@ -168,6 +172,7 @@ class Tail:
                 if state.epoch != self._epoch:
                     await self._begin(connection, state)
                 self._ready.set()
+                self.is_following = True
                 await self._follow(connection, bell, known_head=state.head)
         finally:
             connection.terminate()

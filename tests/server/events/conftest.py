@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from sqlalchemy import text
 
 from server.db.engine import Database
 from server.db.signals import Signals
@@ -10,6 +11,21 @@ from server.events.sequencer import Sequencer
 from server.events.tail import Tail
 
 from .world import running
+
+
+@pytest.fixture
+async def empty_log(new_database, migrated_url: str) -> AsyncIterator[Database]:
+    """A database whose log has not begun: no name, no partition, no position given out."""
+    database = Database(await new_database(migrated_url))
+    async with database.write() as session:
+        made = await session.execute(
+            text("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'event'::regclass")
+        )
+        for name in made.scalars():
+            await session.execute(text(f"DROP TABLE {name}"))
+        await session.execute(text("DELETE FROM event_log"))
+    yield database
+    await database.close()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Old events go by whole partitions, and a cursor into what is gone says so."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -22,26 +21,16 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-async def small(new_database, migrated_url: str) -> AsyncIterator[Database]:
-    """A log of its own in partitions of ten events, with 25 in it, of which the first 23 are two days old."""
-    database = Database(await new_database(migrated_url))
-    async with database.write() as session:
-        for table in ("event", "event_log"):
-            await session.execute(text(f"DELETE FROM {table}"))
-        rows = await session.execute(
-            text("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'event'::regclass")
-        )
-        for name in rows.scalars():
-            await session.execute(text(f"DROP TABLE {name}"))
-    async with running(Sequencer(database, Signals(database), partition_size=10, batch=5)):
-        await announce(database, 25)
-        await until(lambda: has(database, 25))
-    async with database.write() as session:
+async def small(empty_log: Database) -> Database:
+    """In partitions of ten, 25 events, of which the first 23 are two days old."""
+    async with running(Sequencer(empty_log, Signals(empty_log), partition_size=10, batch=5)):
+        await announce(empty_log, 25)
+        await until(lambda: has(empty_log, 25))
+    async with empty_log.write() as session:
         await session.execute(
             text("UPDATE event SET occurred_at = occurred_at - interval '2 days' WHERE position <= 23")
         )
-    yield database
-    await database.close()
+    return empty_log
 
 
 async def has(database: Database, events: int) -> bool:

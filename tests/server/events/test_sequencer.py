@@ -146,24 +146,37 @@ async def test_nobody_can_number_events_beside_the_leader(database: Database, si
     assert [position for position, _ in await log_of(database)] == list(range(before + 1, before + 201))
 
 
-async def test_partitions_are_there_before_they_are_needed(new_database, migrated_url: str):
-    database = Database(await new_database(migrated_url))
-    signals = Signals(database)
-    try:
-        async with running(Sequencer(database, signals, batch=4, partition_size=10)):
-            before = await head_of(database)
-            for _ in range(7):
-                await announce(database, 13)
-            await until(lambda: is_empty(database, "outbox"))
+async def test_partitions_are_there_before_they_are_needed(empty_log: Database):
+    async with running(Sequencer(empty_log, Signals(empty_log), batch=4, partition_size=10)):
+        for _ in range(7):
+            await announce(empty_log, 13)
+        await until(lambda: is_empty(empty_log, "outbox"))
 
-        assert [position for position, _ in await log_of(database)] == list(range(before + 1, before + 92))
-        connection = await database.connect()
-        made = await partitions(connection)
-        await connection.close()
-        assert made[-1].beyond > before + 91 + 4
-        assert all(one.beyond == other.first for one, other in pairwise(made))
-    finally:
-        await database.close()
+    assert [position for position, _ in await log_of(empty_log)] == list(range(1, 92))
+    connection = await empty_log.connect()
+    made = await partitions(connection)
+    await connection.close()
+    assert (made[0].first, made[-1].beyond) == (1, 101)
+    assert all(one.beyond == other.first for one, other in pairwise(made))
+
+
+async def test_a_partition_that_can_not_be_made_yet_stops_nothing_while_there_is_room(empty_log: Database):
+    async with running(Sequencer(empty_log, Signals(empty_log), batch=4, partition_size=10)):
+        await announce(empty_log, 1)
+        await until(lambda: is_empty(empty_log, "outbox"))
+        blocker = await empty_log.connect()
+        async with blocker.transaction():
+            await blocker.execute("LOCK TABLE event IN SHARE UPDATE EXCLUSIVE MODE")  # as ANALYZE does
+            await announce(empty_log, 12)  # nine of them still fit
+            await until(lambda: has_left(empty_log, 3))
+        await blocker.close()
+        await until(lambda: is_empty(empty_log, "outbox"))
+
+    assert [position for position, _ in await log_of(empty_log)] == list(range(1, 14))
+
+
+async def has_left(database: Database, events: int) -> bool:
+    return await count(database, "outbox") == events
 
 
 async def test_without_its_row_the_log_moves_nothing_and_then_heals(new_database, migrated_url: str):
