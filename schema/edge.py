@@ -1,5 +1,6 @@
 """GraphQL over HTTP and WebSocket: who is asking is settled here, before any of it runs."""
 
+import time
 from datetime import timedelta
 from typing import Any, cast
 from uuid import uuid4
@@ -8,7 +9,7 @@ import orjson
 import structlog
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from strawberry.asgi import GraphQL
 from strawberry.exceptions import ConnectionRejectionError
@@ -42,6 +43,7 @@ class Edge(GraphQL[Context, None]):
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             scope.setdefault("state", {})["request_id"] = request_id
             if scope["type"] == "http":
+                send = _logged(send)
                 refusal = await self._let_in(Request(scope))
                 if refusal is not None:
                     refusal.headers["x-request-id"] = request_id
@@ -99,6 +101,19 @@ class Edge(GraphQL[Context, None]):
 
     def encode_json(self, data: object) -> str:  # type: ignore[override] # bytes would go out as binary frames, which clients refuse
         return orjson.dumps(data).decode()
+
+
+def _logged(send: Send) -> Send:
+    """The same, with a line about the answer once it begins."""
+    began = time.perf_counter()
+
+    async def logged(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            taken = round((time.perf_counter() - began) * 1000, 1)
+            log.debug("request.answered", status=message["status"], duration_ms=taken)
+        await send(message)
+
+    return logged
 
 
 def _error(status: int, code: str, message: str, retryable: bool) -> Response:

@@ -1,6 +1,7 @@
 """What callers can ask of instances. Open, delegate, translate."""
 
 import strawberry
+import structlog
 
 from schema import ids
 from schema.context import Info
@@ -10,9 +11,12 @@ from schema.scalars import BigInt
 from schema.types.instance import Instance
 from schema.types.money import MICROS_PER_E5
 from schema.types.operation import Operation
-from server.errors import Invalid, Problem
+from server.db import tables
+from server.errors import Problem
 from server.instances import create, delete, drafts
 from server.words import Billing, Role
+
+log = structlog.get_logger(__name__)
 
 
 @strawberry.input(description="An exact amount of money.")
@@ -63,9 +67,14 @@ class CreateInstanceInput:
 
     def to_draft(self) -> drafts.CreateDraft:
         price = self.max_hourly_price
+        unreadable: list[Problem] = []
         if price is not None and price.currency != "USD":
             path = ("input", "maxHourlyPrice", "currency")
-            raise Invalid([Problem("INVALID_MAX_HOURLY_PRICE", "The provider bills in USD.", path)])
+            unreadable.append(Problem("INVALID_MAX_HOURLY_PRICE", "The provider bills in USD.", path))
+        if not _are_unique(self.env or []):
+            unreadable.append(Problem("INVALID_ENV", "A name is given twice.", ("input", "env")))
+        if not _are_unique(self.labels or []):
+            unreadable.append(Problem("INVALID_LABEL", "A name is given twice.", ("input", "labels")))
         return drafts.CreateDraft(
             name=self.name,
             product_name=self.product_name,
@@ -77,19 +86,21 @@ class CreateInstanceInput:
             regions=tuple(self.regions or ()),
             billing=self.billing,
             max_hourly_price_e5=None if price is None else price.amount_micros // MICROS_PER_E5,
-            env=None if self.env is None else _unique(self.env, "env"),
+            env=None if self.env is None else _mapping(self.env),
             ports=None if self.ports is None else tuple(drafts.Port(port.port, port.type) for port in self.ports),
             command=self.command,
-            labels=_unique(self.labels or [], "labels"),
+            labels=_mapping(self.labels or []),
             idempotency_key=self.idempotency_key,
+            unreadable=tuple(unreadable),
         )
 
 
-def _unique(pairs: list[KeyValueInput], field: str) -> dict[str, str]:
-    values = {pair.key: pair.value for pair in pairs}
-    if len(values) != len(pairs):
-        raise Invalid([Problem(f"INVALID_{field.upper().rstrip('S')}", "A name is given twice.", ("input", field))])
-    return values
+def _mapping(pairs: list[KeyValueInput]) -> dict[str, str]:
+    return {pair.key: pair.value for pair in pairs}
+
+
+def _are_unique(pairs: list[KeyValueInput]) -> bool:
+    return len({pair.key for pair in pairs}) == len(pairs)
 
 
 @strawberry.type(description="The instance that was accepted; it is being made.")
@@ -130,6 +141,7 @@ class InstanceMutations:
                 estimated_ready_time=services.settings.estimated_ready_time,
             ),
         )
+        _log_accepted(accepted.operation, replayed=accepted.replayed)
         return CreateInstancePayload(
             instance=Instance.of(accepted.instance),
             operation=Operation.of(accepted.operation),
@@ -144,4 +156,17 @@ class InstanceMutations:
         instance_id = ids.read(ids.INSTANCE, input.id, ("input", "id"))
         async with info.context.write() as session:
             instance, operation = await delete.delete_instance(session, instance_id, by=info.context.caller)
+        _log_accepted(operation)
         return DeleteInstancePayload(instance=Instance.of(instance), operation=Operation.of(operation))
+
+
+def _log_accepted(operation: tables.Operation, **more: object) -> None:
+    """The line in which the request, the operation and the instance meet; jobs go on with the latter two."""
+    log.info(
+        "operation.accepted",
+        kind=operation.kind,
+        operation_id=operation.id,
+        instance_id=operation.instance_id,
+        token_id=operation.requested_by,
+        **more,
+    )

@@ -9,7 +9,9 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
+import structlog
 from sqlalchemy.ext.asyncio import AsyncSession
+from structlog.contextvars import bind_contextvars
 
 import server.jobs
 from server.catalog.catalog import Catalog
@@ -22,8 +24,10 @@ from server.probes.probe import Prober
 from server.queue.claim import Claim
 from server.queue.handler import Handler
 from server.queue.kinds import Work
-from server.queue.outcome import Failure, Outcome
+from server.queue.outcome import Done, Failure, Outcome
 from server.words import InstanceStatus
+
+log = structlog.get_logger(__name__)
 
 W = TypeVar("W", bound=Work)
 
@@ -99,7 +103,11 @@ def all_handlers(services: Services) -> dict[str, Handler]:
 
 def _bound(run: Run, failed: Failed | None, services: Services) -> Handler:
     async def run_with_tools(work: Work, claim: Claim) -> Outcome:
-        return await run(work, Tools(services, claim))
+        bind_contextvars(operation_id=getattr(work, "operation_id", None))
+        outcome = await run(work, Tools(services, claim))
+        if isinstance(outcome, Done):
+            log.info("job.done")
+        return outcome
 
     return Handler(run=run_with_tools, failed=failed)
 

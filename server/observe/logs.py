@@ -3,11 +3,14 @@
 import logging
 import sys
 from typing import Any
+from uuid import UUID
 
 import orjson
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
+# As callers see them, so that an id copied from an answer finds its lines.
+PREFIXES = {"instance_id": "inst_", "operation_id": "op_"}
 
 # Without the values of local variables: keys, tokens and people's environments are among them.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
@@ -24,6 +27,7 @@ def configure(*, level: str, format: str) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
+        _as_callers_see_ids,
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -52,10 +56,20 @@ def configure(*, level: str, format: str) -> None:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-    # Every request has a line of ours with its ids; uvicorn's says the same with less.
+    # At debug level every request has a line of ours with its ids; uvicorn's says the same with less.
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def _as_callers_see_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    for name, prefix in PREFIXES.items():
+        value = event.get(name)
+        if isinstance(value, UUID):
+            event[name] = prefix + value.hex
+        elif value is None:
+            event.pop(name, None)
+    return event
 
 
 def _dumps(value: Any, **_: Any) -> str:
