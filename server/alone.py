@@ -13,7 +13,7 @@ from server.db import migrate
 from server.errors import StartupProblem
 from server.novita.simulator.options import SimulatorOptions
 from server.novita.simulator.run import Simulator
-from server.progress import console
+from server.progress import tell
 from server.ready import Ready, write_whole
 from server.runtime import Runtime
 from server.serving import address_of, bind, http, stop_event
@@ -37,7 +37,7 @@ async def run_worker(settings: Settings, database_url: str, provider: Provider) 
     ) as runtime:
         await migrate.check_is_current(runtime.database)
         runtime.work()
-        console.print("Pilotlight worker is ready")
+        tell("worker.ready", "Pilotlight worker is ready")
         await stop.wait()
 
 
@@ -57,7 +57,7 @@ async def run_api(settings: Settings, database_url: str, provider: Provider, *, 
         runtime.follow_events()
         await stack.enter_async_context(http(runtime, listener))
         at = address_of(listener)
-        console.print(f"Pilotlight API is ready at http://{at}/graphql")
+        tell("api.ready", f"Pilotlight API is ready at http://{at}/graphql", graphql_url=f"http://{at}/graphql")
         if ready_file is not None:
             ready = Ready(
                 graphql_url=f"http://{at}/graphql",
@@ -78,7 +78,8 @@ async def simulate(*, host: str, port: int, speed: float, state_file: Path | Non
     simulator = Simulator(SimulatorOptions(host=host, port=port, speed=speed, state_file=state_file))
     await simulator.start()
     try:
-        console.print(f"simulator of the Novita.ai API at {simulator.url} (any key will do); nothing real is created")
+        words = f"simulator of the Novita.ai API at {simulator.url} (any key will do); nothing real is created"
+        tell("simulator.ready", words, url=simulator.url)
         await stop.wait()
     finally:
         await simulator.stop()

@@ -21,7 +21,7 @@ from server.db.embedded import EmbeddedPostgres, find_running
 from server.db.engine import Database
 from server.errors import StartupProblem
 from server.observe import logs
-from server.progress import console
+from server.progress import for_machines
 from server.up import up as run_up
 from server.words import Role
 
@@ -44,7 +44,7 @@ def main() -> None:
     try:
         app()
     except StartupProblem as problem:
-        console.print(f"pilotlight: {problem}", markup=False)
+        typer.echo(f"pilotlight: {problem}", err=True)
         sys.exit(1)
 
 
@@ -167,6 +167,8 @@ def _settings(**given: Any) -> Settings:
     """The environment, with what the command line says on top."""
     settings = Settings.from_env(**{name: value for name, value in given.items() if value is not None})
     logs.configure(level=settings.log_level, format=settings.log_format)
+    if settings.log_format == "json":
+        for_machines()
     return settings
 
 

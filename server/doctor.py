@@ -4,6 +4,8 @@ import importlib.metadata
 import platform
 from collections.abc import Awaitable, Callable
 
+import typer
+
 from server.config import Settings
 from server.db import migrate
 from server.db.embedded import find_running
@@ -12,7 +14,6 @@ from server.db.url import shown
 from server.errors import NovitaError, StartupProblem
 from server.novita.client import NovitaClient
 from server.novita.retry import Retry
-from server.progress import console
 
 # A look answers what it found; it raises StartupProblem with what is wrong.
 Look = Callable[[Settings], Awaitable[str]]
@@ -35,9 +36,9 @@ async def examine(settings: Settings) -> bool:
             found = await look(settings)
         except StartupProblem as problem:
             is_well = False
-            console.print(f"  ✗ {name:10} {problem}", markup=False)
+            typer.echo(f"  ✗ {name:10} {problem}")
         else:
-            console.print(f"  ✓ {name:10} {found}", markup=False)
+            typer.echo(f"  ✓ {name:10} {found}")
     return is_well
 
 

@@ -16,7 +16,7 @@ from server.db import migrate
 from server.db.embedded import EmbeddedPostgres
 from server.novita.simulator.options import SimulatorOptions
 from server.novita.simulator.run import Simulator
-from server.progress import console, step
+from server.progress import console, step, tell
 from server.ready import Ready, write_whole
 from server.runtime import Runtime
 from server.serving import address_of, bind, http, stop_event
@@ -63,7 +63,7 @@ async def up(settings: Settings, *, ready_file: Path | None) -> None:
         if ready_file is not None:
             write_whole(ready_file, ready.to_json())
         await stop.wait()
-        console.print("[dim]Stopping …[/dim]")
+        tell("up.stopping", "[dim]Stopping …[/dim]")
 
 
 @asynccontextmanager
@@ -119,6 +119,12 @@ def _home(settings: Settings) -> Path:
 
 
 def _announce(ready: Ready, provider: Provider, *, seconds: float) -> None:
+    if console.quiet:
+        # Without the token: logs are kept and sent around. Whoever may have it reads it in the home.
+        log.info(
+            "up.ready", graphql_url=ready.graphql_url, simulator_url=ready.simulator_url, seconds=round(seconds, 3)
+        )
+        return
     say: Callable[[str], None] = console.print
     say(f"\n[bold]Pilotlight is ready[/bold] [dim]after {seconds:.1f} s[/dim]\n")
     if provider.is_simulated:
