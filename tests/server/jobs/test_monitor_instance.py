@@ -25,12 +25,12 @@ async def test_an_image_that_cannot_be_pulled_fails_with_the_providers_reason(wo
     message = "failed to pull image ngnix:nope: manifest unknown"
     assert (operation["status"], operation["error_code"], operation["error_message"], operation["error_retryable"]) == (
         "FAILED",
-        "pulling",
+        "IMAGE_PULL_FAILED",
         message,
         False,
     )
     row = await world.instance(accepted.instance.id)
-    assert (row["status"], row["failure_code"], row["failure_message"]) == ("FAILED", "pulling", message)
+    assert (row["status"], row["failure_code"], row["failure_message"]) == ("FAILED", "IMAGE_PULL_FAILED", message)
     assert row["running_at"] is None
     assert (await world.event_types(accepted.instance.id))[-2:] == ["operation.finished", "instance.failed"]
 
