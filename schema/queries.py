@@ -11,6 +11,7 @@ from schema.types.instance import Instance
 from schema.types.operation import Operation
 from server.errors import NotFound
 from server.instances import reads
+from server.instances.drafts import name_problems
 from server.words import InstanceStatus, Role
 
 
@@ -38,6 +39,8 @@ class Query:
         extensions=[Requires(Role.READER)],
     )
     async def instance_by_name(self, info: Info, name: str) -> Instance | None:
+        if any(name_problems(name, ())):
+            return None  # no instance can have such a name
         async with info.context.read() as session:
             row = await reads.find_instance_by_name(session, name, project_id=info.context.caller.project_id)
         return None if row is None else Instance.of(row)

@@ -32,6 +32,11 @@ def novita_name(name: str, marker: str) -> str:
     return f"{slug}-{marker}" if slug else marker
 
 
+def has_marker(name: str, marker: str) -> bool:
+    """Whether a name at the provider was made with this marker."""
+    return name == marker or name.endswith(f"-{marker}")
+
+
 async def of_operation(session: AsyncSession, operation_id: UUID) -> Sequence[Attempt]:
     found = await session.execute(select(Attempt).where(Attempt.operation_id == operation_id).order_by(Attempt.number))
     return found.scalars().all()

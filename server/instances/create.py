@@ -19,7 +19,7 @@ from server.errors import Invalid, KeyReused, NoCapacity, Problem, ProviderNotFo
 from server.instances import moves, operations
 from server.instances.drafts import CreateDraft, Port, is_possible_port
 from server.instances.placement import Wish, place
-from server.novita.wire import Template
+from server.novita.wire import Template, find_cluster
 from server.queue.enqueue import enqueue
 from server.queue.kinds import CreateInstance
 from server.words import InstanceStatus, OperationKind
@@ -80,7 +80,7 @@ async def create_instance(
 def fingerprint_of(draft: CreateDraft) -> bytes:
     """The same for the same input, whatever the key."""
     fields = asdict(draft)
-    del fields["idempotency_key"]
+    del fields["idempotency_key"], fields["unreadable"]
     return hashlib.sha256(b"create" + orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).digest()
 
 
@@ -127,6 +127,7 @@ def _name_taken() -> Invalid:
 async def _prepared(catalog: Catalog, draft: CreateDraft, *, by: Caller, defaults: Defaults) -> Instance:
     template = await _template(catalog, draft.template_id) if draft.template_id is not None else None
     rootfs = draft.rootfs_size_gb or max(DEFAULT_ROOTFS_GB, (template.rootfs_gb or 0) if template else 0)
+    await _refuse_unknown_regions(catalog, draft)
     regions = _region_order(draft, defaults)
     wish = Wish(
         product_name=draft.product_name,
@@ -178,6 +179,22 @@ async def _template(catalog: Catalog, template_id: str) -> Template:
     if problems:
         raise Invalid(problems)
     return template
+
+
+async def _refuse_unknown_regions(catalog: Catalog, draft: CreateDraft) -> None:
+    """Only those that the caller named: our own list may name regions that the provider has closed."""
+    named = [(("input", "region"), draft.region)] if draft.region is not None else []
+    named += [(("input", "regions", str(index)), region) for index, region in enumerate(draft.regions)]
+    if not named:
+        return
+    clusters = await catalog.regions()
+    problems = [
+        Problem("INVALID_REGION", f"The provider has no region {region}.", path)
+        for path, region in named
+        if find_cluster(clusters, region) is None
+    ]
+    if problems:
+        raise Invalid(problems)
 
 
 def _region_order(draft: CreateDraft, defaults: Defaults) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ MAX_REGIONS = 20
 RESERVED_PORTS = frozenset({2222, 2223, 2224})  # the provider's own
 PORT_TYPES = ("http", "tcp")
 ENV_KEY = re.compile(r"[^=\x00-\x20\x7f]+")
+NOT_ABOVE_ZERO = re.compile(r"-\d+|\+?0+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class CreateDraft:
     command: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     idempotency_key: str | None = None
+    # What was found wrong while the request was being read; told together with the rest.
+    unreadable: tuple[Problem, ...] = ()
 
     def check(self) -> None:
         """Raise Invalid with everything that is wrong."""
@@ -60,33 +63,36 @@ class CreateDraft:
 
     def _problems(self) -> Iterator[Problem]:
         yield from name_problems(self.name, ("input", "name"))
-        if not self.product_name.strip() or len(self.product_name) > MAX_NAME:
+        if not _is_filled(self.product_name, MAX_NAME):
             yield _problem("INVALID_PRODUCT_NAME", "The product's name must have 1 to 255 characters.", "productName")
         yield from self._source_problems()
         if not 1 <= self.gpu_count <= 8:
             yield _problem("INVALID_GPU_COUNT", "An instance has 1 to 8 GPUs.", "gpuCount")
         if self.rootfs_size_gb is not None and not 10 <= self.rootfs_size_gb <= 1000:
             yield _problem("INVALID_ROOTFS_SIZE", "The root disk has 10 to 1000 GB.", "rootfsSizeGb")
-        if self.region is not None and not self.region.strip():
+        if self.region is not None and not _is_filled(self.region, MAX_NAME):
             yield _problem("INVALID_REGION", "The region must not be empty.", "region")
-        if len(self.regions) > MAX_REGIONS or any(not region.strip() for region in self.regions):
+        if len(self.regions) > MAX_REGIONS or not all(_is_filled(region, MAX_NAME) for region in self.regions):
             yield _problem("INVALID_REGION", f"Name at most {MAX_REGIONS} regions, none of them empty.", "regions")
         if self.max_hourly_price_e5 is not None and self.max_hourly_price_e5 <= 0:
             yield _problem("INVALID_MAX_HOURLY_PRICE", "The highest price must be above zero.", "maxHourlyPrice")
-        if self.command is not None and (len(self.command) > MAX_COMMAND or "\x00" in self.command):
+        if self.command is not None and (len(self.command) > MAX_COMMAND or not is_storable(self.command)):
             yield _problem("INVALID_COMMAND", f"The command has at most {MAX_COMMAND} characters.", "command")
-        if self.idempotency_key is not None and not 1 <= len(self.idempotency_key) <= MAX_KEY:
+        if self.idempotency_key is not None and not _is_filled(self.idempotency_key, MAX_KEY):
             yield _problem("INVALID_IDEMPOTENCY_KEY", f"The key has 1 to {MAX_KEY} characters.", "idempotencyKey")
         yield from _env_problems(self.env or {})
         yield from _port_problems(self.ports or ())
         yield from label_problems(self.labels)
+        yield from self.unreadable
 
     def _source_problems(self) -> Iterator[Problem]:
         if (self.template_id is None) == (self.image is None):
             yield _problem("INVALID_TEMPLATE_ID", "Give either a templateId or an image.", "templateId")
         if self.template_id is not None and not _is_template_id(self.template_id):
-            yield _problem("INVALID_TEMPLATE_ID", "A template id is a positive number.", "templateId")
-        if self.image is not None and not 1 <= len(self.image.strip()) <= MAX_IMAGE:
+            yield _problem(
+                "INVALID_TEMPLATE_ID", "A template's id is not empty, and no number below 1.", "templateId"
+            )
+        if self.image is not None and not _is_filled(self.image, MAX_IMAGE):
             yield _problem("INVALID_IMAGE", f"The image's name has 1 to {MAX_IMAGE} characters.", "image")
 
 
@@ -99,12 +105,12 @@ def label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:
     if len(labels) > MAX_LABELS:
         yield _problem("INVALID_LABEL", f"An instance has at most {MAX_LABELS} labels.", "labels")
     for key, value in labels.items():
-        if not 1 <= len(key) <= MAX_LABEL or len(value) > MAX_LABEL_VALUE or "\x00" in key + value:
+        if not 1 <= len(key) <= MAX_LABEL or len(value) > MAX_LABEL_VALUE or not is_storable(key + value):
             yield _problem(
                 "INVALID_LABEL",
                 f"A label's name has 1 to {MAX_LABEL} characters, its value at most {MAX_LABEL_VALUE}.",
                 "labels",
-                key[:MAX_LABEL],
+                _shown(key),
             )
 
 
@@ -112,13 +118,14 @@ def _env_problems(env: Mapping[str, str]) -> Iterator[Problem]:
     if len(env) > MAX_ENV:
         yield _problem("INVALID_ENV", f"At most {MAX_ENV} environment variables fit.", "env")
     for key, value in env.items():
-        if not ENV_KEY.fullmatch(key) or len(key) > MAX_ENV_KEY or len(value) > MAX_ENV_VALUE or "\x00" in value:
+        is_short = len(key) <= MAX_ENV_KEY and len(value) <= MAX_ENV_VALUE
+        if not ENV_KEY.fullmatch(key) or not is_short or not is_storable(key + value):
             yield _problem(
                 "INVALID_ENV",
                 f"A variable's name has 1 to {MAX_ENV_KEY} characters without spaces and '=', "
                 f"its value at most {MAX_ENV_VALUE}.",
                 "env",
-                key[:MAX_LABEL],
+                _shown(key),
             )
 
 
@@ -141,8 +148,22 @@ def is_possible_port(port: Port) -> bool:
     return 1 <= port.port <= 65535 and port.port not in RESERVED_PORTS and port.type in PORT_TYPES
 
 
+def is_storable(text: str) -> bool:
+    """PostgreSQL takes no NUL, and UTF-8 has no word for half a character, which JSON can write."""
+    return "\x00" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
+
+
+def _is_filled(text: str, longest: int) -> bool:
+    return bool(text.strip()) and len(text) <= longest and is_storable(text)
+
+
 def _is_template_id(value: str) -> bool:
-    return 1 <= len(value) <= MAX_NAME and value.strip() == value and value.strip("0") != ""
+    return _is_filled(value, MAX_NAME) and value.strip() == value and not NOT_ABOVE_ZERO.fullmatch(value)
+
+
+def _shown(key: str) -> str:
+    """A key that was refused, in a form that an answer can hold."""
+    return key[:MAX_LABEL].encode("utf-8", "replace").decode()
 
 
 def _problem(code: str, message: str, *path: str) -> Problem:

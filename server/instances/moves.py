@@ -72,9 +72,9 @@ async def move(
     if to in BEGINS_A_RUN:
         values |= {"running_at": None, "ready_at": None}
     if to is InstanceStatus.RUNNING and instance.running_at is None:
-        values["running_at"] = moment
+        values.setdefault("running_at", moment)
     if to is InstanceStatus.READY:
-        values["ready_at"] = instance.ready_at or moment
+        values.setdefault("ready_at", instance.ready_at or moment)
     if to is InstanceStatus.DELETED:
         values["deleted_at"] = moment
     values |= {"status": to, "status_since": moment}

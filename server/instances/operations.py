@@ -13,7 +13,7 @@ from server.events.event import EventType
 from server.events.log import append
 from server.instances.moves import locked
 from server.instances.snapshot import snapshot_of
-from server.words import OPEN_OPERATION, OperationKind, OperationPhase, OperationStatus
+from server.words import OPEN_OPERATION, PROGRESS, OperationKind, OperationPhase, OperationStatus
 
 
 async def begin(
@@ -58,7 +58,8 @@ async def open_operation(session: AsyncSession, instance_id: UUID) -> Operation 
 async def enter(session: AsyncSession, operation_id: UUID, phase: OperationPhase) -> Operation | None:
     """Say what the operation is doing now. None when it is over: whoever asks has no business any more."""
     operation = await still_open(session, operation_id)
-    if operation is None or operation.phase == phase:
+    # A run that was killed right after its commit is repeated: it must not tell watchers that things went backwards.
+    if operation is None or operation.phase == phase or PROGRESS[phase] < PROGRESS[OperationPhase(operation.phase)]:
         return operation
     return await _write(
         session,
@@ -68,12 +69,35 @@ async def enter(session: AsyncSession, operation_id: UUID, phase: OperationPhase
     )
 
 
+async def ask(session: AsyncSession, operation_id: UUID, *, run: str | None) -> Operation | None:
+    """Say that the provider is about to be asked, and which run of the machine is there now. None when it is over.
+
+    Commit this before the call: from here on the operation can't be cancelled, and whoever takes the work over looks
+    at the provider before asking again. No event: nothing has happened yet.
+    """
+    operation = await still_open(session, operation_id)
+    if operation is None:
+        return None
+    before = operation.before | {"run": operation.before.get("run", run)}
+    return await _note(session, operation_id, {"asked_at": now(), "before": before})
+
+
+async def unask(session: AsyncSession, operation_id: UUID) -> None:
+    """It is certain that the call changed nothing: the operation stands as if the provider had not been asked."""
+    if await still_open(session, operation_id) is not None:
+        await _note(session, operation_id, {"asked_at": None})
+
+
 async def finish(session: AsyncSession, operation_id: UUID, status: OperationStatus) -> Operation | None:
     """End it well, or because something else took its place. None when it was over already."""
     operation = await still_open(session, operation_id)
     if operation is None:
         return None
-    return await _write(session, operation, EventType.OPERATION_FINISHED, {**_over(operation), "status": status})
+    values: dict[str, Any] = {**_over(operation), "status": status}
+    if status is OperationStatus.SUCCEEDED:
+        instance = await session.get_one(Instance, operation.instance_id)  # locked above, so no query
+        values |= {"product_name": instance.product_name, "region": instance.region}
+    return await _write(session, operation, EventType.OPERATION_FINISHED, values)
 
 
 async def fail(
@@ -112,6 +136,17 @@ async def still_open(session: AsyncSession, operation_id: UUID) -> Operation | N
         .execution_options(populate_existing=True)
     )
     return found.scalar_one_or_none()
+
+
+async def _note(session: AsyncSession, operation_id: UUID, values: dict[str, Any]) -> Operation:
+    noted = await session.execute(
+        update(Operation)
+        .where(Operation.id == operation_id)
+        .values(**values)
+        .returning(Operation)
+        .execution_options(populate_existing=True)
+    )
+    return noted.scalar_one()
 
 
 async def _write(session: AsyncSession, operation: Operation, type: EventType, values: dict[str, Any]) -> Operation:
