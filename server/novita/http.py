@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import aiohttp
 import orjson
+from aiohttp import hdrs
 from pydantic import SecretStr
 from yarl import URL
 
@@ -96,7 +97,7 @@ class Http:
             data=None if call.body is None else orjson.dumps(call.body),
             allow_redirects=False,
         ) as response:
-            return response.status, await _read(response), response.headers.get("Retry-After")
+            return response.status, await _read(response), response.headers.get(hdrs.RETRY_AFTER)
 
     def _url(self, call: Call) -> URL:
         address = self._host + call.prefix + call.path
@@ -108,7 +109,7 @@ class Http:
 async def _read(response: aiohttp.ClientResponse) -> bytes:
     """The body, decompressed, unless it is larger than any body should be."""
     headers = response.headers
-    if "Content-Encoding" not in headers and "Transfer-Encoding" not in headers:
+    if hdrs.CONTENT_ENCODING not in headers and hdrs.TRANSFER_ENCODING not in headers:
         length = response.content_length
         if length is not None and length <= LARGEST_BODY:
             return await response.read()  # the parser reads no further than the length

@@ -22,9 +22,9 @@ class Lane:
 
     async def take(self, priority: Priority, *, seconds: float) -> None:
         """Wait for a slot; raises Late."""
-        turn = self._waiters.join(self._route, priority)
+        turn = self._waiters.join(self._route, priority, seconds=seconds)
         self._let_go()
-        await self._waiters.wait(turn, self._route, priority, seconds=seconds, give_back=self.give_back)
+        await self._waiters.wait(turn, self._route, priority, give_back=self.give_back)
 
     def give_back(self) -> None:
         self._free += 1

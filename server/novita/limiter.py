@@ -43,10 +43,10 @@ class Limiter:
 
     async def take(self, route: str, priority: Priority, *, seconds: float) -> None:
         """Wait in line for leave to make one call; raises Late."""
-        turn = self._waiters.join(route, priority)
+        turn = self._waiters.join(route, priority, seconds=seconds)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._let_go(), name="novita-limiter")
-        await self._waiters.wait(turn, route, priority, seconds=seconds, give_back=self.give_back)
+        await self._waiters.wait(turn, route, priority, give_back=self.give_back)
 
     def give_back(self) -> None:
         """The call was not made after all."""

@@ -17,7 +17,7 @@ class Priority(IntEnum):
 USERS_PER_POLL = 4
 
 # Ordered, because the first goes first, and because leaving from anywhere costs the same however long it is.
-Line = OrderedDict[asyncio.Future[bool], None]
+Line = OrderedDict[asyncio.Future[bool], float]  # the value is when its caller has waited long enough
 
 
 class Late(Exception):
@@ -31,6 +31,7 @@ class Waiters:
     def __init__(self) -> None:
         self._lines: dict[Priority, OrderedDict[str, Line]] = {each: OrderedDict() for each in Priority}
         self._users_in_a_row = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
         return any(self._lines.values())
@@ -38,25 +39,22 @@ class Waiters:
     def count(self, priority: Priority) -> int:
         return sum(len(line) for line in self._lines[priority].values())
 
-    def join(self, route: str, priority: Priority) -> asyncio.Future[bool]:
-        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    def join(self, route: str, priority: Priority, *, seconds: float) -> asyncio.Future[bool]:
+        """Stand in line for so many seconds at most; the future tells whether the turn came."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[bool] = loop.create_future()
         line = self._lines[priority].get(route)
         if line is None:
             line = self._lines[priority][route] = OrderedDict()
-        line[turn] = None
+        line[turn] = until = loop.time() + seconds
+        if self._timer is None or until < self._timer.when():
+            self._wake_at(until, loop)
         return turn
 
     async def wait(
-        self,
-        turn: asyncio.Future[bool],
-        route: str,
-        priority: Priority,
-        *,
-        seconds: float,
-        give_back: Callable[[], None],
+        self, turn: asyncio.Future[bool], route: str, priority: Priority, *, give_back: Callable[[], None]
     ) -> None:
         """Wait for the turn; raises Late. `give_back` is told of a turn that came as its caller went away."""
-        timer = asyncio.get_running_loop().call_later(seconds, self._expire, turn, route, priority)
         try:
             is_ours = await turn
         except asyncio.CancelledError:
@@ -64,8 +62,6 @@ class Waiters:
             if turn.done() and not turn.cancelled() and turn.result():
                 give_back()
             raise
-        finally:
-            timer.cancel()
         if not is_ours:
             raise Late
 
@@ -92,10 +88,30 @@ class Waiters:
             return Priority.POLL
         return Priority.USER if users else None
 
-    def _expire(self, turn: asyncio.Future[bool], route: str, priority: Priority) -> None:
-        if not turn.done():
-            self._leave(turn, route, priority)
-            turn.set_result(False)
+    def _wake_at(self, moment: float, loop: asyncio.AbstractEventLoop) -> None:
+        """One timer for all who wait: a timer each would cost as much as the waiting itself."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_at(moment, self._send_away, loop)
+
+    def _send_away(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Those who have waited long enough go without a turn."""
+        self._timer = None
+        now = loop.time()
+        waiting = [
+            (turn, route, priority, until)
+            for priority, lines in self._lines.items()
+            for route, line in lines.items()
+            for turn, until in line.items()
+        ]
+        for turn, route, priority, until in waiting:
+            if until <= now:
+                self._leave(turn, route, priority)
+                if not turn.done():
+                    turn.set_result(False)
+        later = [until for *_, until in waiting if until > now]
+        if later:
+            self._wake_at(min(later), loop)
 
     def _leave(self, turn: asyncio.Future[bool], route: str, priority: Priority) -> None:
         line = self._lines[priority].get(route)
