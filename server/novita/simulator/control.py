@@ -1,7 +1,8 @@
 """The tester's side door: look at the world, break it, mend it. No key, and outside the provider's prefix."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from types import NoneType
 from typing import cast
 
 import orjson
@@ -140,20 +141,39 @@ class Control:
         return {"port": port, "mode": mode}
 
 
+# What a fault's JSON form may hold, and of which types.
+FAULT_FIELDS: dict[str, tuple[type, ...]] = {
+    "kind": (str,),
+    "routes": (str, list),
+    "times": (int, NoneType),
+    "probability": (int, float),
+    "skip": (int,),
+    "seconds": (int, float),
+    "jitter": (int, float),
+    "retry_after": (str, int, float, NoneType),
+    "status": (int, NoneType),
+    "reason": (str,),
+    "message": (str,),
+    "body": (str,),
+    "word": (str,),
+    "hide_from_get": (bool,),
+}
+
+
 def fault_from(item: JsonObject) -> Fault:
-    """A fault from its JSON form; an unknown field is refused, or a typing error would look like a passed test."""
+    """A fault from its JSON form; a wrong field is refused, or a typing error would look like a passed test."""
     names = {"retryAfter": "retry_after", "hideFromGet": "hide_from_get"}
-    known = {"kind", "routes", "times", "probability", "skip", "seconds", "jitter", "retry_after"}
-    known |= {"status", "reason", "message", "body", "word", "hide_from_get"}
     values = {names.get(name, name): value for name, value in item.items()}
-    if unknown := values.keys() - known:
-        raise bad_param(f"unknown field of a fault: {', '.join(sorted(unknown))}")
-    try:
-        values["kind"] = FaultKind(str(values.get("kind")))
-    except ValueError:
-        raise bad_param(f"kind must be one of {', '.join(FaultKind)}", "kind") from None
+    for name, value in values.items():
+        if name not in FAULT_FIELDS:
+            raise bad_param(f"unknown field of a fault: {name}", name)
+        if not isinstance(value, FAULT_FIELDS[name]):
+            raise bad_param(f"the wrong type for a fault's {name}", name)
+    if values.get("kind") not in list(FaultKind):
+        raise bad_param(f"kind must be one of {', '.join(FaultKind)}", "kind")
+    values["kind"] = FaultKind(str(values["kind"]))
     routes = values.get("routes", "*")
-    values["routes"] = (routes,) if isinstance(routes, str) else tuple(cast(Iterable[str], routes))
+    values["routes"] = (routes,) if isinstance(routes, str) else tuple(cast(list[str], routes))
     if values.get("retry_after") is not None:
         values["retry_after"] = str(values["retry_after"])
     return Fault(**values)  # pyright: ignore[reportArgumentType]

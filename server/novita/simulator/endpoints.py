@@ -33,6 +33,8 @@ class Listener:
     opens_at: float
     answers_at: float
     server: asyncio.Server | None = None
+    # From the moment its server starts, only the server may close the socket.
+    is_opening: bool = False
     closed: bool = False
     live: set[asyncio.Transport] = field(default_factory=set[asyncio.Transport])
 
@@ -100,9 +102,8 @@ class Endpoints:
             self._listen(heapq.heappop(self._due)[2])
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Not cancelled: a server cancelled while it starts listens on, and nobody holds it to close it.
+        await asyncio.gather(*self._tasks)
         for listener in [*self._shared.values(), *(each for rows in self._listeners.values() for each in rows)]:
             self._shut(listener)
         self._listeners.clear()
@@ -140,13 +141,15 @@ class Endpoints:
         for number in (wanted, 0) if wanted else (0,):
             bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             if number:
-                # Connections of the run before may still linger on it.
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 bound.bind((self._host, number))
             except OSError:
                 bound.close()
                 continue
+            # After the bind: set before, it would let the system hand out a port that another waits on. It passes
+            # to the connections, and what lingers of them must not keep us from taking the port again.
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.setblocking(False)
             return bound
         raise OSError("no loopback port is free")
@@ -154,6 +157,7 @@ class Endpoints:
     def _listen(self, listener: Listener) -> None:
         if listener.closed:
             return
+        listener.is_opening = True
         task = asyncio.get_running_loop().create_task(self._serve(listener))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -161,16 +165,15 @@ class Endpoints:
     async def _serve(self, listener: Listener) -> None:
         protocol = HttpEndpoint if listener.kind == "http" else TcpEndpoint
         server = await asyncio.get_running_loop().create_server(lambda: protocol(self, listener), sock=listener.socket)
-        if listener.closed:
-            server.close()
-            return
         listener.server = server
+        if listener.closed:
+            self._shut(listener)
 
     def _shut(self, listener: Listener) -> None:
         listener.closed = True
         if listener.server is not None:
             listener.server.close()
-        else:
+        elif not listener.is_opening:
             listener.socket.close()
         for transport in list(listener.live):
             transport.abort()

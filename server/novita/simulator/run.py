@@ -102,7 +102,6 @@ class Simulator:
         while True:
             self._wake.clear()
             self.world.settle()
-            self.endpoints.listen_where_due()
             dues = [due for due in (self.world.next_due(), self.endpoints.next_due()) if due is not None]
             seconds = self.world.clock.real_seconds_until(min(dues)) if dues else None
             # A rest in any case, so that thousands of steps are taken in handfuls.
@@ -126,6 +125,10 @@ def _bind(host: str, port: int) -> socket.socket:
     bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     if port:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    bound.bind((host, port))
+    try:
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
     bound.setblocking(False)
     return bound

@@ -38,6 +38,7 @@ class EndpointHost(Protocol):
     def open(self, instance: Instance) -> None: ...
     def trim(self, instance: Instance) -> None: ...
     def close(self, instance: Instance) -> None: ...
+    def listen_where_due(self) -> None: ...
 
 
 class World:
@@ -87,6 +88,8 @@ class World:
                 lifecycle.take_step(self, instance, step)
                 self._rendered.pop(instance.id, None)
                 self._push_next(instance)
+        if self.endpoints is not None:
+            self.endpoints.listen_where_due()
         return now
 
     def next_due(self) -> float | None:
