@@ -51,11 +51,31 @@ class OperationPhase(StrEnum):
 
     WAITING = "WAITING"
     PLACING = "PLACING"
+    STARTING = "STARTING"
+    RESTARTING = "RESTARTING"
+    MIGRATING = "MIGRATING"
     PROVISIONING = "PROVISIONING"
     CHECKING_HEALTH = "CHECKING_HEALTH"
     STOPPING = "STOPPING"
+    UPDATING = "UPDATING"
     DELETING = "DELETING"
     OVER = "OVER"
+
+
+# How far an operation is, in percent. An operation never goes back to a phase that comes before its present one.
+PROGRESS: dict[OperationPhase, int] = {
+    OperationPhase.WAITING: 0,
+    OperationPhase.PLACING: 10,
+    OperationPhase.STARTING: 10,
+    OperationPhase.RESTARTING: 10,
+    OperationPhase.MIGRATING: 10,
+    OperationPhase.PROVISIONING: 40,
+    OperationPhase.CHECKING_HEALTH: 80,
+    OperationPhase.STOPPING: 50,
+    OperationPhase.UPDATING: 50,
+    OperationPhase.DELETING: 50,
+    OperationPhase.OVER: 100,
+}
 
 
 class AttemptStatus(StrEnum):

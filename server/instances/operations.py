@@ -78,8 +78,15 @@ async def ask(session: AsyncSession, operation_id: UUID, *, run: str | None) -> 
     operation = await still_open(session, operation_id)
     if operation is None:
         return None
-    before = operation.before | {"run": operation.before.get("run", run)}
+    before = operation.before | {"run": operation.before.get("run", run), "answer": None}
     return await _note(session, operation_id, {"asked_at": now(), "before": before})
+
+
+async def note_answer(session: AsyncSession, operation_id: UUID, answer: str) -> None:
+    """The provider answered that it can't be done now. It has said so of calls that it accepted, too."""
+    operation = await still_open(session, operation_id)
+    if operation is not None:
+        await _note(session, operation_id, {"before": operation.before | {"answer": answer}})
 
 
 async def unask(session: AsyncSession, operation_id: UUID) -> None:

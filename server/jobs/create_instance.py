@@ -70,7 +70,7 @@ async def create_instance(work: CreateInstance, tools: Tools) -> Outcome:
 
 async def settle(instance: Instance, attempt: Attempt, work: CreateInstance, tools: Tools) -> Outcome:
     """Find out whether an attempt without an answer made something; adopt it if so."""
-    found = await look_up(attempt, instance, tools)
+    found = await look_up(attempt, tools)
     if found is not None:
         await _adopt(instance, attempt, found, work, tools)
         return Done()
@@ -92,12 +92,12 @@ def longest_doubt(tools: Tools) -> timedelta:
     return LONGEST_LINE + tools.settings.request_timeout + tools.settings.create_grace
 
 
-async def look_up(attempt: Attempt, instance: Instance, tools: Tools) -> str | None:
-    """The provider's id of what an attempt made. The name filter is fuzzy, so the whole name is compared."""
+async def look_up(attempt: Attempt, tools: Tools) -> str | None:
+    """The provider's id of what an attempt made. The name filter is fuzzy, so the end of the name is compared; not all
+    of it, because the instance may have another name by now."""
     marker = str(attempt.marker)
     page = await tools.novita.instances(name=marker)
-    name = attempts.novita_name(instance.name, marker)
-    return next((remote.id for remote in page.items if remote.name == name), None)
+    return next((remote.id for remote in page.items if attempts.has_marker(remote.name, marker)), None)
 
 
 async def _ask_next(standing: Standing, work: CreateInstance, tools: Tools) -> Outcome:
@@ -110,6 +110,8 @@ async def _ask_next(standing: Standing, work: CreateInstance, tools: Tools) -> O
     if candidate is None:
         return await _give_up(placement, standing, work, tools)
     async with tools.write() as session:
+        if await operations.still_open(session, work.operation_id) is None:
+            return Done()  # deleted or cancelled while we placed it: nobody would look after a machine made now
         await attempts.note_refusals(session, instance, work.operation_id, placement.refusals)
         attempt = await attempts.begin(session, instance, work.operation_id, candidate)
     try:

@@ -64,7 +64,7 @@ async def _is_gone(novita_id: str, instance: Instance, work: DeleteInstance, too
 
 async def _settle(instance: Instance, attempt: Attempt, tools: Tools) -> Outcome | None:
     """None once it is known what the attempt made; else when to look again."""
-    found = await look_up(attempt, instance, tools)
+    found = await look_up(attempt, tools)
     if found is None and (left := attempt.created_at + longest_doubt(tools) - now()) > timedelta(0):
         return Again(after=min(left, timedelta(seconds=2)))
     async with tools.write() as session:

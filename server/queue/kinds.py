@@ -77,6 +77,67 @@ class CheckHealth(Work):
 
 
 @dataclass(frozen=True, slots=True)
+class StartInstance(Work):
+    """Start an instance that has exited."""
+
+    kind = "START_INSTANCE"
+    priority = Priority.HIGH
+
+    instance_id: UUID
+    operation_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorStartup(Work):
+    """Follow a started, restarted or migrated instance until the provider says it runs."""
+
+    kind = "MONITOR_STARTUP"
+
+    instance_id: UUID
+    operation_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class StopInstance(Work):
+    """Stop an instance, and see that it has exited."""
+
+    kind = "STOP_INSTANCE"
+
+    instance_id: UUID
+    operation_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class RestartInstance(Work):
+    """Stop an instance and start it again at once."""
+
+    kind = "RESTART_INSTANCE"
+
+    instance_id: UUID
+    operation_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class MigrateInstance(Work):
+    """Move an instance to another node of its region."""
+
+    kind = "MIGRATE_INSTANCE"
+
+    instance_id: UUID
+    operation_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateInstance(Work):
+    """Give an instance other ports or a larger disk."""
+
+    kind = "UPDATE_INSTANCE"
+
+    instance_id: UUID
+    operation_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteInstance(Work):
     """Remove an instance at the provider, and see that it is gone."""
 

@@ -47,6 +47,22 @@ class Instance(Base):
         ),
         Index("instance_novita_id_is_unique", "novita_id", unique=True, postgresql_where=text("novita_id IS NOT NULL")),
         Index("instance_by_project", "project_id", "created_at", "id"),
+        # What most pages show. Deleted ones stay for ever, and a page must not have to step over them.
+        Index(
+            "instance_living_by_project",
+            "project_id",
+            "created_at",
+            "id",
+            postgresql_where=text("status <> 'DELETED'"),
+        ),
+        Index("instance_by_status", "project_id", "status", "id"),
+        Index(
+            "instance_by_label",
+            "labels",
+            postgresql_using="gin",
+            postgresql_ops={"labels": "jsonb_path_ops"},
+            postgresql_where=text("labels <> '{}'::jsonb"),
+        ),
     )
 
     id: Mapped[Id]
@@ -109,8 +125,18 @@ class Operation(Base):
             unique=True,
             postgresql_where=text(f"status IN ({_words(OPEN_OPERATION)})"),
         ),
-        Index("operation_by_instance", "instance_id", "created_at"),
+        Index("operation_of_instance", "instance_id", "created_at", "id"),
         Index("operation_by_project", "project_id", "created_at", "id"),
+        # What estimates are made from: how long the last ones of that kind took, for that product there.
+        Index(
+            "operation_that_succeeded",
+            "project_id",
+            "kind",
+            "product_name",
+            "region",
+            "finished_at",
+            postgresql_where=text("status = 'SUCCEEDED'"),
+        ),
     )
 
     id: Mapped[Id]
@@ -128,6 +154,16 @@ class Operation(Base):
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
     estimated_ready_at: Mapped[datetime | None]
+    # When the provider was asked, committed before the call: whoever finds it knows that the call may have been made.
+    asked_at: Mapped[datetime | None]
+    # How the instance stood when it was accepted, to go back to when the provider refuses; and which run of the
+    # machine was there before the provider was asked.
+    before: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
+    # What an UPDATE asks of the provider.
+    wanted: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
+    # Of the instance, when it succeeded.
+    product_name: Mapped[str | None]
+    region: Mapped[str | None]
 
 
 class Attempt(Base):
@@ -189,5 +225,6 @@ class IdempotencyKey(Base):
     key: Mapped[str] = mapped_column(primary_key=True)
     fingerprint: Mapped[bytes]
     # Deferred: the key is written first, so that callers with the same one wait there before they write anything else.
-    operation_id: Mapped[UUID] = mapped_column(ForeignKey("operation.id", deferrable=True, initially="DEFERRED"))
+    # None for a request about many instances: each of them has a key of its own beside it.
+    operation_id: Mapped[UUID | None] = mapped_column(ForeignKey("operation.id", deferrable=True, initially="DEFERRED"))
     created_at: Mapped[CreatedAt]
