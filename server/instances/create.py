@@ -100,7 +100,7 @@ async def _replay(session: AsyncSession, draft: CreateDraft, fingerprint: bytes,
     row = found.first()
     if row is None:
         return None
-    key, operation, instance = row.tuple()
+    key, operation, instance = row
     if key.fingerprint != fingerprint:
         raise KeyReused
     return Accepted(instance, operation, replayed=True)

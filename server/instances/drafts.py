@@ -89,9 +89,7 @@ class CreateDraft:
         if (self.template_id is None) == (self.image is None):
             yield _problem("INVALID_TEMPLATE_ID", "Give either a templateId or an image.", "templateId")
         if self.template_id is not None and not _is_template_id(self.template_id):
-            yield _problem(
-                "INVALID_TEMPLATE_ID", "A template's id is not empty, and no number below 1.", "templateId"
-            )
+            yield _problem("INVALID_TEMPLATE_ID", "A template's id is not empty, and no number below 1.", "templateId")
         if self.image is not None and not _is_filled(self.image, MAX_IMAGE):
             yield _problem("INVALID_IMAGE", f"The image's name has 1 to {MAX_IMAGE} characters.", "image")
 
