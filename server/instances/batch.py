@@ -47,13 +47,15 @@ class Batch(Generic[Key, Value]):
     async def _answer(self, batch: "dict[Key, asyncio.Future[Value | None]]") -> None:
         try:
             found = await self._load(list(batch))
-        except BaseException as error:
+        except asyncio.CancelledError:
+            for waiting in batch.values():
+                waiting.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - it is told to whoever asked
             for waiting in batch.values():
                 if not waiting.done():
-                    waiting.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
+                    waiting.set_exception(error)
                     waiting.exception()  # whoever asked may be gone; then nobody else will look at it
-            if not isinstance(error, Exception):
-                raise
             return
         for key, waiting in batch.items():
             if not waiting.done():

@@ -4,7 +4,7 @@ import importlib
 import pkgutil
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -19,12 +19,15 @@ from server.config import Settings
 from server.db.engine import Database
 from server.errors import IllegalMove
 from server.instances import moves, operations
+from server.instances.lookout import Lookout, Postponed
+from server.instances.standing import Standings
 from server.novita.client import NovitaClient
+from server.novita.wire import RemoteInstance
 from server.probes.probe import Prober
 from server.queue.claim import Claim
 from server.queue.handler import Handler
 from server.queue.kinds import Work
-from server.queue.outcome import Done, Failure, Outcome
+from server.queue.outcome import Again, Done, Failure, Outcome
 from server.words import InstanceStatus
 
 log = structlog.get_logger(__name__)
@@ -41,6 +44,13 @@ class Services:
     catalog: Catalog
     prober: Prober
     settings: Settings
+    lookout: Lookout = field(init=False)
+    standings: Standings = field(init=False)
+
+    def __post_init__(self) -> None:
+        lookout = Lookout(self.novita, calls_per_minute=self.settings.novita_rate_limit)
+        object.__setattr__(self, "lookout", lookout)
+        object.__setattr__(self, "standings", Standings(self.database))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,11 @@ class Tools:
     @property
     def settings(self) -> Settings:
         return self.services.settings
+
+    async def look(self, novita_id: str) -> RemoteInstance:
+        """What the provider says of a machine, shared with whoever else looks now. Raises NovitaError; and Postponed,
+        which ends this run and begins another when the answer is there, so nothing may be done before looking."""
+        return await self.services.lookout.look(novita_id, asker=self.claim.job_id)
 
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[AsyncSession]:
@@ -104,7 +119,10 @@ def all_handlers(services: Services) -> dict[str, Handler]:
 def _bound(run: Run, failed: Failed | None, services: Services) -> Handler:
     async def run_with_tools(work: Work, claim: Claim) -> Outcome:
         bind_contextvars(operation_id=getattr(work, "operation_id", None))
-        outcome = await run(work, Tools(services, claim))
+        try:
+            outcome = await run(work, Tools(services, claim))
+        except Postponed as postponed:
+            return Again(after=postponed.after)
         if isinstance(outcome, Done):
             log.info("job.done")
         return outcome
