@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from server.auth.tokens import any_token
 from server.config import Settings
 from server.db import migrate
+from server.db.engine import Database
 from server.errors import StartupProblem
 from server.novita.simulator.options import SimulatorOptions
 from server.novita.simulator.run import Simulator
@@ -31,11 +32,10 @@ class Provider:
 async def run_worker(settings: Settings, database_url: str, provider: Provider) -> None:
     """Only the workers, until told to stop."""
     stop = stop_event()
-    await migrate.check_server(database_url)
+    await _check_database(database_url)
     async with Runtime(
         settings, database_url=database_url, novita_url=provider.url, novita_key=provider.key
     ) as runtime:
-        await migrate.check_is_current(runtime.database)
         runtime.work()
         tell("worker.ready", "Pilotlight worker is ready")
         await stop.wait()
@@ -45,13 +45,12 @@ async def run_api(settings: Settings, database_url: str, provider: Provider, *, 
     """Only the API, until told to stop."""
     stop = stop_event()
     listener = bind(settings.host, settings.port)
-    await migrate.check_server(database_url)
+    await _check_database(database_url)
     async with AsyncExitStack() as stack:
         stack.callback(listener.close)
         runtime = await stack.enter_async_context(
             Runtime(settings, database_url=database_url, novita_url=provider.url, novita_key=provider.key)
         )
-        await migrate.check_is_current(runtime.database)
         if not settings.is_loopback:
             await refuse_open_door(runtime)
         runtime.follow_events()
@@ -93,3 +92,13 @@ async def refuse_open_door(runtime: Runtime) -> None:
                 f"{runtime.settings.host} can be reached from elsewhere and there is no token yet; "
                 "make one with `pilotlight token create`, or listen on 127.0.0.1"
             )
+
+
+async def _check_database(url: str) -> None:
+    """Before anything of ours runs: a sequencer must not lead a log whose tables it does not know."""
+    await migrate.check_server(url)
+    database = Database(url, pool_size=1)
+    try:
+        await migrate.check_is_current(database)
+    finally:
+        await database.close()
