@@ -25,6 +25,7 @@ class EventType(StrEnum):
     INSTANCE_DELETED = "instance.deleted"
     INSTANCE_FAILED = "instance.failed"
     INSTANCE_CHANGED = "instance.changed"  # something other than the status
+    INSTANCE_ORPHAN_FOUND = "instance.orphan_found"  # a machine that was made for it and belongs to nobody now
     OPERATION_STARTED = "operation.started"
     OPERATION_CHANGED = "operation.changed"
     OPERATION_FINISHED = "operation.finished"

@@ -32,8 +32,7 @@ async def drop_old_events(database: Database, older_than: timedelta) -> int:
 async def _drop_oldest(connection: "asyncpg.Connection[asyncpg.Record]", before: datetime) -> int:
     """One transaction each: a crash leaves a partition whole or gone, never half."""
     async with connection.transaction():
-        # DROP waits for whoever reads the log, and everybody else waits behind it: rather come back later.
-        await connection.execute("SET LOCAL lock_timeout = '300ms'")
+        await connection.execute("SET LOCAL lock_timeout = '3s'")
         # One at a time; readers and the sequencer do not mind this lock.
         await connection.execute("LOCK TABLE event IN SHARE UPDATE EXCLUSIVE MODE")
         oldest = next(iter(await partitions(connection)), None)
@@ -44,6 +43,10 @@ async def _drop_oldest(connection: "asyncpg.Connection[asyncpg.Record]", before:
         newest = await connection.fetchval(WRITTEN_AT, oldest.beyond - 1)
         if newest is None or newest >= before:
             return 0
+        # The same for the partition: autovacuum makes way for it, but only after a second.
+        await connection.execute(f"LOCK TABLE {oldest.name} IN SHARE UPDATE EXCLUSIVE MODE")
+        # DROP waits for whoever reads the log, and everybody else waits behind it: rather come back later.
+        await connection.execute("SET LOCAL lock_timeout = '300ms'")
         await connection.execute(f"DROP TABLE {oldest.name}")
     log.info("events.dropped", first=oldest.first, last=oldest.beyond - 1)
     return oldest.beyond - oldest.first
