@@ -1,0 +1,104 @@
+"""Tokens: only hashes are kept, and what is over opens nothing."""
+
+from datetime import timedelta
+
+import pytest
+
+from server.auth.caller import Caller
+from server.auth.tokens import Tokens, any_token, create_token, hash_of, new_secret
+from server.clock import new_id, now
+from server.words import Role
+from tests.world import World
+
+
+async def test_only_a_hash_of_the_secret_is_stored(world: World):
+    secret, caller = await world.new_token("default", Role.ADMIN)
+
+    row = await world.one("SELECT * FROM token WHERE id = $1", caller.token_id)
+    assert row["hash"] == hash_of(secret)
+    assert row["hint"] == secret[-4:]
+    assert secret not in str(dict(row))
+    assert secret[3:-4] not in str(dict(row))
+
+
+def test_secrets_are_recognisable_and_never_the_same():
+    secrets = {new_secret() for _ in range(100)}
+    assert len(secrets) == 100
+    assert all(secret.startswith("pl_") and len(secret) == 46 for secret in secrets)
+
+
+async def test_a_token_names_its_project_and_role(world: World):
+    secret, caller = await world.new_token("team", Role.READER)
+    assert await Tokens(world.database).caller_of(secret) == caller
+    assert caller.role is Role.READER
+
+
+@pytest.mark.parametrize("secret", ["", "pl_", "pl_nobody", "\x00", "ünïcode"])
+async def test_what_is_nobodys_opens_nothing(world: World, secret: str):
+    assert await Tokens(world.database).caller_of(secret) is None
+
+
+@pytest.mark.parametrize("change", ["expires_at = now() - interval '1 second'", "revoked_at = now()"])
+async def test_an_expired_or_revoked_token_is_refused_at_once(world: World, change: str):
+    secret, caller = await world.new_token()
+    tokens = Tokens(world.database)
+    assert await tokens.caller_of(secret) is not None
+
+    await world.execute(f"UPDATE token SET {change} WHERE id = $1", caller.token_id)
+
+    assert await tokens.caller_of(secret) is None
+
+
+async def test_a_token_that_expires_later_is_good_until_then(world: World):
+    secret = new_secret()
+    async with world.database.write() as session:
+        await create_token(
+            session,
+            project="p",
+            name="t",
+            role=Role.READER,
+            secret=secret,
+            expires_at=now() + timedelta(hours=1),
+        )
+    assert await Tokens(world.database).caller_of(secret) is not None
+
+
+async def test_the_last_use_is_noted_but_not_at_every_request(world: World):
+    secret, caller = await world.new_token()
+    tokens = Tokens(world.database)
+    await tokens.caller_of(secret)
+    first = await world.value("SELECT last_used_at FROM token WHERE id = $1", caller.token_id)
+    await tokens.caller_of(secret)
+
+    assert first is not None
+    assert await world.value("SELECT last_used_at FROM token WHERE id = $1", caller.token_id) == first
+
+
+async def test_the_same_secret_again_is_the_same_token(world: World):
+    secret = new_secret()
+    async with world.database.write() as session:
+        first = await create_token(session, project="p", name="t", role=Role.READER, secret=secret)
+    async with world.database.write() as session:
+        assert await create_token(session, project="p", name="t", role=Role.READER, secret=secret) == first
+    assert await world.value("SELECT count(*) FROM project WHERE name = 'p'") == 1
+
+
+async def test_whether_anybody_could_call_counts_only_tokens_that_are_good(world: World):
+    async with world.database.read() as session:
+        assert await any_token(session)
+    await world.execute("UPDATE token SET revoked_at = now()")
+    async with world.database.read() as session:
+        assert not await any_token(session)
+
+
+@pytest.mark.parametrize(
+    ("role", "may"),
+    [
+        (Role.READER, {Role.READER}),
+        (Role.OPERATOR, {Role.READER, Role.OPERATOR}),
+        (Role.ADMIN, {Role.READER, Role.OPERATOR, Role.ADMIN}),
+    ],
+)
+def test_each_role_may_do_what_those_before_it_may(role: Role, may: set[Role]):
+    caller = Caller(project_id=new_id(), token_id=new_id(), role=role)
+    assert {each for each in Role if caller.may(each)} == may
