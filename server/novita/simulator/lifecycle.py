@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from server.novita.simulator.instances import Instance, Step, fraction
+from server.novita.simulator.instances import Instance, Step, fraction, secret
 from server.novita.simulator.wire import Refusal, invalid_state, no_stock
 
 if TYPE_CHECKING:
@@ -57,8 +57,11 @@ STAYS = {
 
 
 def begin_create(world: World, instance: Instance, *, pull_fails: bool) -> None:
-    end = ("exited", "pull-failed") if pull_fails else ("running", "run")
-    _go(world, instance, ["toCreate", "creating", "pulling"], *end)
+    passing = ["toCreate", "creating", "pulling"]
+    # Not in the provider's documents, but met by others: some wait before they begin.
+    if fraction(world.seed, instance.seq, "waits") < 0.25:
+        passing.insert(0, "pending")
+    _go(world, instance, passing, *(("exited", "pull-failed") if pull_fails else ("running", "run")))
 
 
 def start(world: World, instance: Instance, *, pull_fails: bool = False) -> None:
@@ -150,7 +153,16 @@ def end_by_itself(world: World, instance: Instance, *, code: int) -> None:
 
 def fail_pull(world: World, instance: Instance) -> None:
     """The image cannot be had, for an instance on its way to running."""
-    if instance.status not in ("toCreate", "creating", "pulling", "toStart", "starting", "toReset", "resetting"):
+    if instance.status not in (
+        "pending",
+        "toCreate",
+        "creating",
+        "pulling",
+        "toStart",
+        "starting",
+        "toReset",
+        "resetting",
+    ):
         raise invalid_state()
     _go(world, instance, ["pulling"], "exited", "pull-failed")
 
@@ -251,6 +263,11 @@ def _insert(instance: Instance, step: Step) -> None:
 def _begin_running(world: World, instance: Instance, at: float, wall: float) -> None:
     instance.starts += 1
     instance.last_started_at = wall
+    # One draw gives host, port and password, so all three change with each start.
+    drawn = secret(world.seed, instance.id, instance.starts, size=16)
+    host = f"proxy-{1 + int(drawn[8], 16) % 4}.{instance.cluster_id}.simulator.test"
+    instance.ssh_command = f"ssh -p {30000 + int(drawn[:8], 16) % 30000} root@{host}"
+    instance.ssh_password = drawn[16:]
     instance.running_since_sim = at
     world.set_status(instance, "running")
     if instance.billing_mode == "spot" and not instance.spot_status:

@@ -5,20 +5,21 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
 from server.novita.simulator import lifecycle
 from server.novita.simulator.catalog import Catalog
 from server.novita.simulator.clock import WorldClock
 from server.novita.simulator.faults import FATES, FaultKind, Faults
 from server.novita.simulator.index import InstanceIndex
-from server.novita.simulator.instances import Instance, Step, render
+from server.novita.simulator.instances import Instance, Step
 from server.novita.simulator.journal import Journal, Record
 from server.novita.simulator.options import SimulatorOptions
+from server.novita.simulator.render import render_request, render_state
 from server.novita.simulator.seeds import first_records
 from server.novita.simulator.wire import JsonObject, not_found
 
-# Rendered instances kept; 1.5 KB each, so 200 MB when all of them have been looked at.
+# Rendered instances kept; 0.9 KB each, so 120 MB when all of them have been looked at.
 RENDERED_LIMIT = 131_072
 
 
@@ -72,7 +73,7 @@ class World:
         self.public_url = "http://127.0.0.1"
         self._due: list[tuple[float, int, Instance, Step]] = []
         self._pushed = 0
-        self._rendered: dict[str, bytes] = {}
+        self._rendered: dict[str, tuple[bytes, bytes]] = {}
         self._journal = Journal(options.state_file) if options.state_file else None
         self._pending: list[Record] = []
         self._restore()
@@ -153,20 +154,20 @@ class World:
             used = instance.used_seconds
             if instance.status == "running":
                 used += max(0.0, wall - instance.last_started_at)
-            parts.append(self._rendered.get(instance.id) or self._render(instance))
+            parts.extend(self._rendered.get(instance.id) or self._render(instance))
             parts.append(b'%d"},' % used)
         parts[-1] = parts[-1].removesuffix(b",")
         parts.append(after)
         return b"".join(parts)
 
-    def _render(self, instance: Instance) -> bytes:
+    def _render(self, instance: Instance) -> tuple[bytes, bytes]:
         if len(self._rendered) >= RENDERED_LIMIT:
             self._rendered.clear()
-        jobs = [{"Id": job, "type": str(self.table("job")[job]["type"])} for job in instance.jobs]
+        jobs: list[JsonObject] = [{"Id": job, "type": self.table("job")[job]["type"]} for job in instance.jobs]
         logs = f"{self.public_url}/control/instances"
-        head = render(instance, seed=self.seed, logs=logs, jobs=cast(list[JsonObject], jobs))
-        self._rendered[instance.id] = head
-        return head
+        pieces = (render_state(instance, logs=logs, jobs=jobs), render_request(instance))
+        self._rendered[instance.id] = pieces
+        return pieces
 
     def set_stock(self, product_id: str, cluster_id: str, free: int) -> None:
         self.catalog.set_stock(product_id, cluster_id, free)

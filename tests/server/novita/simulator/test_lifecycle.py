@@ -10,10 +10,16 @@ INVALID = (400, {"code": 400, "reason": "", "message": "invalid state change", "
 
 
 async def test_a_new_instance_is_created_pulled_and_runs_within_eight_seconds(account: Account):
-    instance_id = await account.create()
+    """Some wait as pending first, which no document mentions."""
+    firsts: set[str] = set()
+    for number in range(10):
+        began = account.time.passed
+        path = await account.statuses_until(await account.create(name=f"n-{number}"), "running")
+        firsts.add(path[0])
+        assert path[-4:] == ["toCreate", "creating", "pulling", "running"]
+        assert 4.8 <= account.time.passed - began <= 8.5
 
-    assert await account.statuses_until(instance_id, "running") == ["toCreate", "creating", "pulling", "running"]
-    assert 4.8 <= account.time.passed <= 8.1
+    assert firsts == {"pending", "toCreate"}
 
 
 async def test_stop_start_and_restart_go_through_their_own_states(account: Account):
@@ -142,7 +148,7 @@ async def test_a_failed_pull_ends_exited_with_the_reason_and_gives_the_gpu_back(
     instance_id = await account.create(imageUrl="nobody/nothing:1")
     fine = await account.create()
 
-    assert await account.statuses_until(instance_id, "exited") == ["toCreate", "creating", "pulling", "exited"]
+    assert (await account.statuses_until(instance_id, "exited"))[-3:] == ["creating", "pulling", "exited"]
 
     shown = await account.instance(instance_id)
     assert shown["statusError"] == {
