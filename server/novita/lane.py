@@ -21,7 +21,7 @@ class Lane:
         return True
 
     async def take(self, priority: Priority, *, seconds: float) -> None:
-        """Wait for a slot; raises Late."""
+        """Wait for a slot; raises RateLimited when none comes in time."""
         turn = self._waiters.join(self._route, priority, seconds=seconds)
         self._let_go()
         await self._waiters.wait(turn, self._route, priority, give_back=self.give_back)

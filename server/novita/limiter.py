@@ -42,7 +42,7 @@ class Limiter:
         return True
 
     async def take(self, route: str, priority: Priority, *, seconds: float) -> None:
-        """Wait in line for leave to make one call; raises Late."""
+        """Wait in line for leave to make one call; raises RateLimited when it does not come in time."""
         turn = self._waiters.join(route, priority, seconds=seconds)
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._let_go(), name="novita-limiter")

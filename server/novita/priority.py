@@ -5,6 +5,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from enum import IntEnum
 
+from server.errors import RateLimited
+
 
 class Priority(IntEnum):
     """A person waits for USER calls; POLL calls are our own looking after things."""
@@ -20,21 +22,17 @@ USERS_PER_POLL = 4
 Line = OrderedDict[asyncio.Future[bool], float]  # the value is when its caller has waited long enough
 
 
-class Late(Exception):
-    """The turn did not come in time."""
-
-
 class Waiters:
     """A line per priority and route. Routes of one priority take turns, so a flood on one of them delays the others by
     one call at most; within a route it is first come, first served."""
 
     def __init__(self) -> None:
-        self._lines: dict[Priority, OrderedDict[str, Line]] = {each: OrderedDict() for each in Priority}
+        self._lines: tuple[OrderedDict[str, Line], ...] = tuple(OrderedDict() for _ in Priority)
         self._users_in_a_row = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
-        return any(self._lines.values())
+        return bool(self._lines[0] or self._lines[1])
 
     def count(self, priority: Priority) -> int:
         return sum(len(line) for line in self._lines[priority].values())
@@ -54,7 +52,8 @@ class Waiters:
     async def wait(
         self, turn: asyncio.Future[bool], route: str, priority: Priority, *, give_back: Callable[[], None]
     ) -> None:
-        """Wait for the turn; raises Late. `give_back` is told of a turn that came as its caller went away."""
+        """Wait for the turn; raises RateLimited when it is too late for one. `give_back` is told of a turn that came
+        as its caller went away."""
         try:
             is_ours = await turn
         except asyncio.CancelledError:
@@ -63,7 +62,7 @@ class Waiters:
                 give_back()
             raise
         if not is_ours:
-            raise Late
+            raise RateLimited("too many calls wait in our own line", status=None)
 
     def call_next(self, *, polls: bool = True) -> bool:
         """Give the next in line its turn; False when nobody waits who may go. `polls` says if polling calls may."""
@@ -100,7 +99,7 @@ class Waiters:
         now = loop.time()
         waiting = [
             (turn, route, priority, until)
-            for priority, lines in self._lines.items()
+            for priority, lines in zip(Priority, self._lines, strict=True)
             for route, line in lines.items()
             for turn, until in line.items()
         ]

@@ -1,18 +1,18 @@
 """The way of every call: circuit, slot, leave from the limiter, the wire, the answer's meaning; again if that helps."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import TypeVar
 
 import structlog
 
-from server.errors import CircuitOpen, NovitaError, ProviderError, ProviderTimeout, ProviderUnreachable, RateLimited
+from server.errors import CircuitOpen, NovitaError, ProviderError, ProviderTimeout, ProviderUnreachable
 from server.novita.breaker import Breaker, Permit
 from server.novita.call import Call
 from server.novita.fields import Fields, Unreadable, parse
 from server.novita.http import Answer, ClientClosed, Http, NotConnected
 from server.novita.lane import Lane
 from server.novita.limiter import Limiter
-from server.novita.priority import Late, Priority
+from server.novita.priority import Priority
 from server.novita.retry import Retry
 from server.novita.ticks import Ticks
 
@@ -69,10 +69,10 @@ class Transport:
         if lane is None:
             lane = self._lanes[route] = Lane(route, self._slots_per_route)
         if not lane.try_take(priority):
-            await _in_time(lane.take(priority, seconds=self._seconds_left(asked_at)))
+            await lane.take(priority, seconds=self._seconds_left(asked_at))
         try:
             if not self._limiter.try_take():
-                await _in_time(self._limiter.take(route, priority, seconds=self._seconds_left(asked_at)))
+                await self._limiter.take(route, priority, seconds=self._seconds_left(asked_at))
             try:
                 permit = self._breaker.enter(route)
             except CircuitOpen:
@@ -107,17 +107,6 @@ class Transport:
                 attempt=attempt,
                 duration_ms=round((self._ticks.now() - started) * 1000, 1),
             )
-
-
-async def _in_time(turn: Coroutine[None, None, None]) -> None:
-    """Wait in one of our own lines, but not longer than the call as a whole may take."""
-    try:
-        await turn
-    except Late:
-        fault = RateLimited("too many calls wait in our own line", status=None)
-    else:
-        return
-    raise fault
 
 
 def _judge(error: NovitaError, permit: Permit) -> None:

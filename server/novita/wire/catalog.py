@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from server.novita.fields import Fields
+from server.novita.wire.value import value
 
 VRAM = re.compile(r"\b(\d+)\s*GB\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Cluster:
     """A region as Novita knows it: `id` goes into requests, `code` ("US-CA-06") is what people say."""
 
@@ -52,13 +52,13 @@ def find_cluster(clusters: Iterable[Cluster], region: str) -> Cluster | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MonthlyPrice:
     months: int
     price_per_gpu_e5: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Product:
     """A kind of machine. `regions` are codes; an empty tuple means every region."""
 
@@ -121,7 +121,7 @@ class Product:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CpuProduct:
     """A kind of machine without a GPU; its price is per hour of the whole machine."""
 

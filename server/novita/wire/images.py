@@ -1,12 +1,13 @@
 """Background jobs of the provider, and images fetched ahead of time."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from server.novita.fields import Fields
+from server.novita.wire.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Job:
     id: str
     type: str
@@ -30,7 +31,7 @@ class Job:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PrewarmQuota:
     used: int | None
     limit: int | None
@@ -41,7 +42,7 @@ class PrewarmQuota:
         return cls(used=raw.integer("total"), limit=raw.integer("limit"), gb_per_image=raw.integer("perImageSize"))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Prewarm:
     """An image being fetched to a region's nodes; `state` is capitalised, unlike everything else."""
 

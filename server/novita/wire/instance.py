@@ -1,15 +1,16 @@
 """An instance as Novita describes it."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 
 from pydantic import SecretStr
 
 from server.novita.fields import Fields
 from server.novita.wire.catalog import region_code
+from server.novita.wire.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Endpoint:
     """A port of the instance; `address` is a URL for http, host:port for tcp, None until the instance runs."""
 
@@ -18,20 +19,20 @@ class Endpoint:
     address: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Env:
     key: str
     value: str = field(repr=False)  # tokens of all kinds are handed to machines this way
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tool:
     name: str
     port: int
     type: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Volume:
     type: str
     id: str | None
@@ -39,7 +40,7 @@ class Volume:
     mount_path: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StatusError:
     """The only way a failure is reported: there is no failed status."""
 
@@ -47,7 +48,7 @@ class StatusError:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ssh:
     """How to log in. All of it changes with every start."""
 
@@ -56,7 +57,7 @@ class Ssh:
     is_running: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WebTerminal:
     address: str | None = field(repr=False)
     username: str | None
@@ -64,21 +65,21 @@ class WebTerminal:
     is_running: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Jupyter:
     port: int | None
     address: str | None = field(repr=False)  # may carry its token
     is_running: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Logs:
     system_address: str | None = field(repr=False)
     instance_address: str | None = field(repr=False)
     is_running: bool
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RemoteInstance:
     """One machine at the provider. `status` is the provider's own word, known to us or not."""
 

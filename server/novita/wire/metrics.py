@@ -1,24 +1,24 @@
 """How busy an instance is."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from server.novita.fields import Fields
+from server.novita.wire.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Sample:
     at: datetime
     percent: float
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GpuSeries:
     average: tuple[Sample, ...]
     by_gpu: dict[str, tuple[Sample, ...]]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InstanceMetrics:
     cpu: tuple[Sample, ...]
     memory: tuple[Sample, ...]

@@ -1,12 +1,13 @@
 """One page of a list."""
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from server.novita.wire.value import value
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Page(Generic[T]):
     """`total` is what the provider says there are in all, None where it does not say."""
 

@@ -1,11 +1,10 @@
 """Stored credentials of image registries, without the credential."""
 
-from dataclasses import dataclass
-
 from server.novita.fields import Fields
+from server.novita.wire.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class RegistryAuth:
     """The list answers with clear-text passwords; they stop at this type, which has nowhere to put one."""
 

@@ -1,14 +1,15 @@
 """What is sent to make an instance, or to make it another."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pydantic import SecretStr
 
 from server.novita.wire.instance import Env, Tool
+from server.novita.wire.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Port:
     """A port to open; `type` is http or tcp."""
 
@@ -16,13 +17,13 @@ class Port:
     type: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StorageMount:
     storage_id: str
     mount_point: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CreateInstance:
     """A whole create request. It never names a template: a template is a recipe that is copied into these fields."""
 
@@ -85,7 +86,7 @@ class CreateInstance:
         return {name: value for name, value in body.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class UpgradeInstance:
     """All start settings as they shall be. `network_storages` of None leaves the mounted ones alone."""
 

@@ -1,13 +1,13 @@
 """Network volumes and private networks."""
 
-from dataclasses import dataclass
 from datetime import datetime
 
 from server.novita.fields import Fields
 from server.novita.wire.catalog import region_code
+from server.novita.wire.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NetworkStorage:
     id: str
     name: str
@@ -29,13 +29,13 @@ class NetworkStorage:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class NetworkAddress:
     instance_id: str
     ip: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Network:
     id: str
     name: str

@@ -1,15 +1,16 @@
 """Templates: recipes that are copied into a create request."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any
 
 from server.novita.fields import Fields, Unreadable
 from server.novita.wire.instance import Env, Tool, Volume, read_envs, read_tools, read_volumes
 from server.novita.wire.request import Port, envs_to_json
+from server.novita.wire.value import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Template:
     id: str
     name: str
@@ -67,7 +68,7 @@ def _ports(raw: Fields) -> tuple[tuple[Port, ...], tuple[str, ...]]:
     return tuple(ports), tuple(problems)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TemplateDraft:
     """What a template is made from."""
 

@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
+from server.errors import RateLimited
 from server.novita.lane import Lane
 from server.novita.limiter import Limiter
-from server.novita.priority import USERS_PER_POLL, Late, Priority
+from server.novita.priority import USERS_PER_POLL, Priority
 from tests.server.novita.parts import HeldTicks, settle
 
 USER, POLL = Priority.USER, Priority.POLL
@@ -169,7 +170,7 @@ async def test_a_cancelled_waiter_loses_no_slot():
 async def test_a_turn_that_does_not_come_in_time_is_no_turn_and_takes_none():
     lane = Lane("GET /a", slots=1)
     assert lane.try_take(USER)
-    with pytest.raises(Late):
+    with pytest.raises(RateLimited):
         await lane.take(USER, seconds=0.01)
     lane.give_back()
     assert lane.try_take(USER)
