@@ -23,7 +23,7 @@ HOLD = text("""
 """)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: making one would take four times as long, and each run of a job needs one
 class Claim:
     """One run of one job. `attempt` counts from 1; runs that only said Again are not counted."""
 

@@ -148,6 +148,24 @@ class DeleteInstance(Work):
 
 
 @dataclass(frozen=True, slots=True)
+class Reconcile(Work):
+    """Compare every row with the provider's list, and put right what differs."""
+
+    kind = "RECONCILE"
+    priority = Priority.LOW
+    concurrency = 1
+
+
+@dataclass(frozen=True, slots=True)
+class WatchReclaim(Work):
+    """Look at a spot instance when its time is over, until it is seen to be gone or to stay."""
+
+    kind = "WATCH_RECLAIM"
+
+    instance_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class CleanUp(Work):
     """Forget what is kept no longer."""
 

@@ -56,6 +56,7 @@ class Lanes:
         self._plenty = False  # the last claim was filled, so there is more
         self._full: set[str] = set()  # kinds of which as many were taken as could be, so there may be more
         self._in_flight = 0
+        self.may_have_forgotten = False  # a turn's answer was lost, and with it what it claimed
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -225,6 +226,7 @@ class Lanes:
     def _keep_for_later(self, ask: Ask, finished: list[tuple[int, int]], put_back: list[PutBack]) -> None:
         """The turn may or may not have happened. Handing in twice is harmless; what it took is found as forgotten."""
         self._stock.answered(ask, [])
+        self.may_have_forgotten = True
         self._floors.forget()
         self._looking = True
         self._finished = finished + self._finished

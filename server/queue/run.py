@@ -68,10 +68,10 @@ class Runner:
     ) -> None:
         self._database = database
         self._handlers = handlers
-        self._max_attempts = max_attempts
         self._backoff = backoff
         self._patience = patience
-        self._metrics = {kind: KindMetrics(kind) for kind in handlers}
+        self._metrics = {kind: metrics.of(kind) for kind in handlers}
+        self._limits = {kind: class_of(kind).max_attempts or max_attempts for kind in handlers}
 
     async def run(self, job: Taken) -> Result:
         """Run it to its end. Only cancellation gets out of here."""
@@ -79,13 +79,13 @@ class Runner:
         counts.pickup.observe(job.waited)
         clear_contextvars()
         bind_contextvars(job_id=job.id, kind=job.kind, instance_id=job.instance_id)
-        counts.running.inc()
+        counts.running += 1
         started = time.perf_counter()
         try:
             return await self._run(job, counts)
         finally:
             counts.run_time.observe(time.perf_counter() - started)
-            counts.running.dec()
+            counts.running -= 1
 
     async def cancelled(self, job: Taken) -> Result:
         """End a job that somebody cancelled; its handler is not running, or no longer."""
@@ -120,10 +120,10 @@ class Runner:
     async def _settle(self, job: Taken, work: Work, outcome: Outcome, counts: KindMetrics) -> Result:
         match outcome:
             case Done():
-                counts.finished.inc()
+                counts.finished += 1
                 return FINISHED
             case Again(after):
-                counts.put_off.inc()
+                counts.put_off += 1
                 return _put_back(job, after=max(after, timedelta(0)), attempts=job.attempts)
             case GiveUp(code, message):
                 return await self._end(job, work, Failure(code, storable(message), False, job.attempts + 1))
@@ -140,9 +140,9 @@ class Runner:
             # The message may hold anything, so what people are shown is only its type; the log has it whole.
             failure = Failure(INTERNAL_ERROR, f"{type(error).__name__} in {job.kind}", True, attempts)
             log.error("job.attempt_failed", attempt=attempts, exc_info=error)
-        if not failure.retryable or attempts >= self._limit(job.kind):
+        if not failure.retryable or attempts >= self._limits[job.kind]:
             return await self._end(job, work, failure)
-        counts.attempts_failed.inc()
+        counts.attempts_failed += 1
         asked: timedelta | None = getattr(error, "retry_after", None)
         after = max(self._backoff.after(attempts), asked or timedelta(0))
         return _put_back(job, after=after, attempts=attempts, failure=failure)
@@ -157,25 +157,24 @@ class Runner:
             # No database, or `failed` itself failed: the job must not be lost for that. With its attempts used up it
             # is not run again, only ended again: see _hopeless.
             log.exception("job.end_failed", code=failure.code)
-            spent = job.attempts if failure.code == CANCELLED else max(failure.attempts, self._limit(job.kind))
+            spent = job.attempts if failure.code == CANCELLED else max(failure.attempts, self._limits[job.kind])
             return _put_back(job, after=self._backoff.after(8), attempts=spent, failure=failure)
         counts = self._metrics[job.kind]
-        (counts.cancelled if failure.code == CANCELLED else counts.failed).inc()
+        if failure.code == CANCELLED:
+            counts.cancelled += 1
+        else:
+            counts.failed += 1
         log.warning("job.ended", code=failure.code, error=failure.message, attempts=failure.attempts)
         return ENDED
 
     def _hopeless(self, job: Taken) -> Failure | None:
         if job.losses >= MOST_LOSSES:
             return Failure(WORKER_LOST, f"{job.losses} workers ended while they ran this job.", True, job.attempts)
-        if job.attempts >= self._limit(job.kind):
+        if job.attempts >= self._limits[job.kind]:
             return Failure(
                 job.error_code or INTERNAL_ERROR, job.error_message or "No attempts are left.", True, job.attempts
             )
         return None
-
-    def _limit(self, kind: str) -> int:
-        own = class_of(kind).max_attempts
-        return self._max_attempts if own is None else own
 
     def _claim(self, job: Taken) -> Claim:
         return Claim(

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,7 +19,7 @@ from server.queue.cancel import CANCEL_TOPIC, cancelled_here, claim_cancelled
 from server.queue.enqueue import TOPIC
 from server.queue.lanes import Lanes
 from server.queue.lease import Lease
-from server.queue.rescue import give_back_forgotten, rescue
+from server.queue.rescue import give_back_forgotten, rescue, somebody_died
 from server.queue.run import Result, Runner, release
 from server.queue.slots import Slots, Why
 from server.queue.stock import Stock
@@ -29,6 +30,7 @@ log = structlog.get_logger(__name__)
 
 LANES = 2
 STALE = 1.0  # seconds after which a job claimed ahead and not yet begun goes back for others to take
+SEARCH_SPARES = 50  # a search through all jobs may take one part in so many of our time
 LAST_WORDS = 5.0  # seconds that cancelled handlers have to clean up, and the last turn has to be written
 
 
@@ -161,19 +163,31 @@ class Shift:
             self._signals.forget(TOPIC, bell)
 
     async def _rescue(self) -> None:
+        """Look for the dead all the time; for what only a search through all jobs can find, now and then."""
         pool = await self._database.pool()
+        search_at = 0.0
         while True:
             await asyncio.sleep(self._rescue_every.total_seconds() * random.uniform(0.7, 1.0))
+            began = time.monotonic()
+            must_search = began >= search_at
             stale = self._slots.take_back(older_than=STALE)
             if stale:
                 self._stock.is_slow()
                 self._give_back(stale)
+            rescued: list[int] = []
+            forgotten: list[int] = []
             try:
-                rescued = await rescue(pool)
-                forgotten = await give_back_forgotten(pool, self.worker_id, self._lanes.known_claims)
+                if must_search or await somebody_died(pool):
+                    rescued = await rescue(pool)
+                if must_search or self._lanes.may_have_forgotten:
+                    self._lanes.may_have_forgotten = False
+                    forgotten = await give_back_forgotten(pool, self.worker_id, self._lanes.known_claims)
             except DATABASE_TROUBLE as error:
                 log.warning("worker.rescue_failed", error=type(error).__name__)
                 continue
+            if must_search:
+                took = time.monotonic() - began
+                search_at = began + max(self._limits.lease.total_seconds() / 4, took * SEARCH_SPARES)
             if rescued or forgotten:
                 metrics.RESCUED.inc(len(rescued))
                 log.warning("worker.rescued", jobs=len(rescued), forgotten=len(forgotten))
@@ -182,11 +196,10 @@ class Shift:
                 self._signals.changed([TOPIC])
 
     async def _cancel(self) -> None:
-        pool = await self._database.pool()
         bell = self._signals.wakeup(CANCEL_TOPIC)
         try:
+            pool = await self._database.pool()
             while True:
-                await bell.wait(self._limits.lease / 4)
                 try:
                     self._slots.cancel(await cancelled_here(pool, self.worker_id))
                     claim = random.getrandbits(63)
@@ -196,12 +209,12 @@ class Shift:
                         self._lanes.add_claim(claim, len(waiting))
                     finally:
                         self._lanes.give_up(claim)
+                    self._stock.answered(NOTHING, waiting)
+                    for job in waiting:
+                        self._settle(job, await self._runner.cancelled(job), 0.0)
                 except DATABASE_TROUBLE as error:
                     log.warning("worker.cancel_failed", error=type(error).__name__)
-                    continue
-                self._stock.answered(NOTHING, waiting)
-                for job in waiting:
-                    self._settle(job, await self._runner.cancelled(job), 0.0)
+                await bell.wait(self._limits.lease / 4)
         finally:
             self._signals.forget(CANCEL_TOPIC, bell)
 

@@ -28,6 +28,7 @@ OVER = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
 class Job(Base):
     """One row of work that is not over. Finished ones leave at once, so this table stays small and its indexes dense.
 
+    No index has a column that a claim changes, not even in its condition: claiming must not write to any index.
     No foreign keys: each would be checked at every insert, and a job must be able to outlive what it works on.
     """
 
@@ -39,8 +40,7 @@ class Job(Base):
             name="running_has_a_claim",
         ),
         CheckConstraint("due_at >= run_at", name="is_not_due_before_it_may_run"),
-        Index("job_claimable", "kind", "due_at", "id", "run_at", postgresql_where=text("status = 'WAITING'")),
-        Index("job_running", "worker_id", postgresql_where=text("status = 'RUNNING'")),
+        Index("job_claimable", "kind", "due_at", "id", "run_at"),
         Index("job_to_cancel", "id", postgresql_where=text("cancel_requested")),
         Index("job_unique_key", "unique_key", unique=True, postgresql_where=text("unique_key IS NOT NULL")),
         Index("job_by_instance", "instance_id", "id", postgresql_where=text("instance_id IS NOT NULL")),

@@ -5,6 +5,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+from prometheus_client import generate_latest
+
 from server.db.tables.job import JobStatus
 from server.queue import metrics
 from server.queue.cancel import cancel_job
@@ -176,15 +178,19 @@ async def test_stats_tell_how_each_kind_is_doing(world: World):
 
 
 async def test_a_run_is_counted_and_timed_per_kind(world: World):
-    counts = metrics.KindMetrics("TEST_URGENT")
-    before = counts.finished._value.get(), counts.run_time._sum.get(), counts.pickup._sum.get()
+    counts = metrics.of("TEST_URGENT")
+    before = counts.finished, counts.run_time.total, counts.pickup.total
     await world.enqueue(Urgent())
 
     await world.worker().work_once()
 
-    assert counts.finished._value.get() == before[0] + 1
-    assert counts.run_time._sum.get() > before[1]
-    assert counts.pickup._sum.get() > before[2]
+    assert counts.finished == before[0] + 1
+    assert counts.run_time.total > before[1]
+    assert counts.pickup.total > before[2]
+    scraped = generate_latest().decode()
+    assert f'pilotlight_jobs_finished_total{{kind="TEST_URGENT"}} {counts.finished}.0' in scraped
+    assert f'pilotlight_job_run_seconds_count{{kind="TEST_URGENT"}} {sum(counts.run_time.counts)}.0' in scraped
+    assert 'pilotlight_job_pickup_seconds_bucket{kind="TEST_URGENT",le="+Inf"}' in scraped
 
 
 async def test_a_recurring_job_fires_once_however_many_workers_run(world: World):
