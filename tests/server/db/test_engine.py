@@ -1,0 +1,187 @@
+"""read() and write(): what each may do, and when others are told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.clock import new_id
+from server.db.engine import Database, will_change
+
+ADD = text("INSERT INTO project (id, name) VALUES (:id, :name)")
+COUNT = text("SELECT count(*) FROM project")
+
+
+async def add(session: AsyncSession, name: str) -> None:
+    await session.execute(ADD, {"id": new_id(), "name": name})
+
+
+async def count(database: Database) -> int:
+    async with database.read() as session:
+        return (await session.execute(COUNT)).scalar_one()
+
+
+@pytest.fixture
+async def told(database: Database) -> list[set[str]]:
+    topics: list[set[str]] = []
+    database.on_commit = topics.append
+    return topics
+
+
+@pytest.fixture
+async def narrow(database_url: str) -> AsyncIterator[Database]:
+    """One connection, and little patience."""
+    database = Database(database_url, pool_size=1, command_timeout=timedelta(milliseconds=300))
+    yield database
+    await database.close()
+
+
+async def test_a_read_cannot_write(database: Database):
+    async def write_while_reading() -> None:
+        async with database.read() as session:
+            await add(session, "sneaky")
+
+    with pytest.raises(DBAPIError, match="read-only transaction"):
+        await write_while_reading()
+    assert await count(database) == 0
+
+
+async def test_a_read_sees_one_moment(database: Database):
+    async with database.read() as session:
+        before = (await session.execute(COUNT)).scalar_one()
+        async with database.write() as other:
+            await add(other, "meanwhile")
+        assert (await session.execute(COUNT)).scalar_one() == before
+    assert await count(database) == before + 1
+
+
+async def test_a_connection_that_read_can_write_afterwards(narrow: Database):
+    assert await count(narrow) == 0
+    async with narrow.write() as session:
+        await add(session, "after")
+    assert await count(narrow) == 1
+
+
+async def test_a_write_is_committed_once_at_its_end(database: Database):
+    async with database.write() as session:
+        await add(session, "one")
+        await add(session, "two")
+        assert await count(database) == 0
+    assert await count(database) == 2
+
+
+class Regret(Exception):
+    pass
+
+
+async def test_a_write_that_fails_leaves_nothing_and_tells_nobody(database: Database, told: list[set[str]]):
+    async def regret() -> None:
+        async with database.write() as session:
+            await add(session, "one")
+            will_change(session, "project")
+            raise Regret
+
+    with pytest.raises(Regret):
+        await regret()
+    assert await count(database) == 0
+    assert told == []
+
+
+async def test_a_commit_that_fails_tells_nobody(database: Database, told: list[set[str]]):
+    async def break_a_deferred_rule() -> None:
+        async with database.write() as session:
+            await add(session, "owner")
+            will_change(session, "project")
+            await session.execute(
+                text(
+                    "INSERT INTO idempotency_key (project_id, key, fingerprint, operation_id)"
+                    " SELECT id, 'k', '', :none FROM project"
+                ),
+                {"none": new_id()},
+            )
+
+    with pytest.raises(DBAPIError, match="idempotency_key_operation_id_fkey"):
+        await break_a_deferred_rule()
+    assert await count(database) == 0
+    assert told == []
+
+
+async def test_whoever_waits_is_told_after_the_commit_and_once(database: Database):
+    seen_by_others: list[int] = []
+    tasks: list[asyncio.Task[None]] = []
+
+    async def look() -> None:
+        seen_by_others.append(await count(database))
+
+    database.on_commit = lambda _: tasks.append(asyncio.create_task(look()))
+    async with database.write() as session:
+        await add(session, "one")
+        will_change(session, "project")
+        will_change(session, "project")
+        await asyncio.sleep(0)
+        assert tasks == []
+    await asyncio.gather(*tasks)
+
+    assert seen_by_others == [1]
+
+
+async def test_a_write_that_changes_nothing_tells_nobody(database: Database, told: list[set[str]]):
+    async with database.write() as session:
+        await session.execute(COUNT)
+    assert told == []
+
+
+async def test_a_connection_is_given_back_before_the_network_is_waited_for(narrow: Database):
+    """What handlers do: read, close, talk, write. Many of them fit on one connection."""
+    talking = asyncio.Event()
+
+    async def handler() -> int:
+        found = await count(narrow)
+        await talking.wait()
+        return found + await count(narrow)
+
+    handlers = [asyncio.create_task(handler()) for _ in range(20)]
+    assert await count(narrow) == 0
+    talking.set()
+    assert await asyncio.gather(*handlers) == [0] * 20
+
+
+async def test_no_more_connections_than_the_bound_and_a_clear_end_to_waiting(narrow: Database):
+    async with narrow.read():
+        with pytest.raises(PoolTimeout):
+            await count(narrow)
+    assert await count(narrow) == 0
+
+
+async def test_a_statement_that_takes_too_long_is_given_up(narrow: Database):
+    async def sleep() -> None:
+        async with narrow.read() as session:
+            await session.execute(text("SELECT pg_sleep(5)"))
+
+    with pytest.raises(TimeoutError):
+        await sleep()
+    assert await count(narrow) == 0
+
+
+async def test_a_killed_connection_is_replaced(narrow: Database, database: Database):
+    await count(narrow)
+    async with database.write() as session:
+        await session.execute(
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        )
+
+    async def try_again() -> int:
+        try:
+            return await count(narrow)
+        except (DBAPIError, OSError):
+            return await count(narrow)
+
+    assert await try_again() == 0

@@ -1,0 +1,178 @@
+"""Migrations: up, down and up again, equal to the models, once for all who start, and clear about what they refuse."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import CheckConstraint, Connection
+
+from server.db.engine import Database
+from server.db.migrate import check_is_current, check_server, current_revision, downgrade, known_head, upgrade
+from server.db.tables import Base
+from server.errors import StartupProblem
+from tests.conftest import DatabaseMaker
+
+TABLES = "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
+
+
+async def fetch(url: str, query: str) -> list[Any]:
+    connection = await asyncpg.connect(url)
+    try:
+        return [row[0] for row in await connection.fetch(query)]
+    finally:
+        await connection.close()
+
+
+async def execute(url: str, statement: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+
+
+async def differences(url: str) -> Sequence[Any]:
+    def compare(connection: Connection) -> Sequence[Any]:
+        context = MigrationContext.configure(
+            connection,
+            opts={
+                "compare_type": True,
+                "compare_server_default": True,
+                # The sequencer makes partitions as the log grows; no model knows them.
+                "include_name": lambda name, kind, _: kind != "table" or name in Base.metadata.tables,
+            },
+        )
+        return compare_metadata(context, Base.metadata)
+
+    database = Database(url, pool_size=1)
+    try:
+        async with database.engine.connect() as connection:
+            return await connection.run_sync(compare)
+    finally:
+        await database.close()
+
+
+async def test_the_tables_equal_the_models_after_going_up_down_and_up_again(new_database: DatabaseMaker):
+    url = await new_database()
+    await upgrade(url)
+    assert await differences(url) == []
+    assert set(await fetch(url, TABLES)) == {*Base.metadata.tables, "alembic_version"}
+
+    await downgrade(url, "base")
+    assert await fetch(url, TABLES) == ["alembic_version"]
+
+    await upgrade(url)
+    assert await differences(url) == []
+
+
+async def test_the_checks_of_the_tables_are_those_of_the_models(migrated_url: str):
+    """Alembic does not compare them."""
+    found = await fetch(migrated_url, "SELECT conname FROM pg_constraint WHERE contype = 'c' AND conrelid <> 0")
+    declared = {
+        str(constraint.name)
+        for table in Base.metadata.tables.values()
+        for constraint in table.constraints
+        if isinstance(constraint, CheckConstraint)
+    }
+    assert set(found) == declared
+
+
+async def test_ten_who_start_at_once_migrate_once(new_database: DatabaseMaker):
+    url = await new_database()
+
+    await asyncio.gather(*(upgrade(url) for _ in range(10)))
+
+    assert await fetch(url, "SELECT version_num FROM alembic_version") == [known_head()]
+    database = Database(url, pool_size=1)
+    try:
+        await check_is_current(database)
+    finally:
+        await database.close()
+
+
+@pytest.fixture
+async def somewhere(new_database: DatabaseMaker) -> str:
+    url = await new_database()
+    await execute(url, "CREATE TABLE alembic_version (version_num text)")
+    return url
+
+
+async def problem_of(url: str) -> str:
+    database = Database(url, pool_size=1)
+    try:
+        with pytest.raises(StartupProblem) as found:
+            await check_is_current(database)
+        return str(found.value)
+    finally:
+        await database.close()
+
+
+async def test_a_newer_database_than_the_code_is_refused_by_everybody(somewhere: str):
+    await execute(somewhere, "INSERT INTO alembic_version VALUES ('9999')")
+    sentence = (
+        f"the database is at revision 9999, which this code (at {known_head()}) does not know: it is newer; "
+        "upgrade Pilotlight"
+    )
+
+    assert await problem_of(somewhere) == sentence
+    for migrating in (upgrade(somewhere), downgrade(somewhere, "base")):
+        with pytest.raises(StartupProblem, match="it is newer"):
+            await migrating
+    assert await fetch(somewhere, TABLES) == ["alembic_version"]
+
+
+async def test_an_empty_and_an_older_database_are_told_how_to_go_on(new_database: DatabaseMaker, somewhere: str):
+    assert await problem_of(await new_database()) == ("the database has no tables yet; run `pilotlight migrate` first")
+    await execute(somewhere, "INSERT INTO alembic_version VALUES ('0001')")
+    assert await problem_of(somewhere) == (
+        f"the database is at revision 0001 and this code needs {known_head()}; run `pilotlight migrate` first"
+    )
+
+
+async def test_the_present_revision_is_known(migrated_url: str):
+    database = Database(migrated_url, pool_size=1)
+    try:
+        assert await current_revision(database) == known_head()
+    finally:
+        await database.close()
+
+
+async def sentence_of(url: str) -> str:
+    with pytest.raises(StartupProblem) as found:
+        await check_server(url)
+    sentence = str(found.value)
+    assert "\n" not in sentence
+    assert "hunter2" not in sentence
+    return sentence
+
+
+async def test_a_server_that_is_not_there_is_one_sentence(unused_tcp_port: int):
+    url = f"postgresql://someone:hunter2@127.0.0.1:{unused_tcp_port}/app"
+    sentence = await sentence_of(url)
+    assert sentence.startswith(f"can't use the database at postgresql://someone:***@127.0.0.1:{unused_tcp_port}/app: ")
+
+
+async def test_a_database_that_is_not_there_is_one_sentence(server_url: str):
+    sentence = await sentence_of(f"{server_url.rsplit('/', 1)[0]}/nowhere")
+    assert sentence.endswith(': database "nowhere" does not exist')
+
+
+async def test_a_user_or_password_that_is_not_right_is_one_sentence(server_url: str):
+    parts = urlsplit(server_url)
+    place = parts.netloc.rpartition("@")[2]
+    sentence = await sentence_of(f"postgresql://nobody:hunter2@{place}{parts.path}?{parts.query}")
+    assert "nobody" in sentence
+
+
+@pytest.mark.parametrize("url", ["mysql://u:hunter2@h/d", "localhost:5432/app", "postgresql:/half"])
+async def test_what_is_no_address_of_postgresql_is_one_sentence(url: str):
+    assert await sentence_of(url) == "DATABASE_URL must start with postgresql://"
+
+
+async def test_a_good_server_is_accepted(server_url: str):
+    await check_server(server_url)
