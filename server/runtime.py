@@ -16,7 +16,7 @@ from server.events.tail import Tail
 from server.jobs.handler import Services, all_handlers
 from server.novita.client import NovitaClient
 from server.probes.probe import Prober
-from server.queue.kinds import CleanUp
+from server.queue.kinds import CleanUp, Reconcile
 from server.queue.recurring import Recurring
 from server.queue.worker import Worker
 
@@ -90,7 +90,10 @@ class Runtime:
             lease=self.settings.job_lease,
             max_attempts=self.settings.max_retry_attempts,
             shutdown_timeout=self.settings.shutdown_timeout,
-            recurring=[Recurring(CleanUp(), every=CLEAN_UP_EVERY)],
+            recurring=[
+                Recurring(CleanUp(), every=CLEAN_UP_EVERY),
+                Recurring(Reconcile(), every=self.settings.reconcile_interval),
+            ],
         )
         self.worker.start()
         self._stack.push_async_callback(self.worker.stop)

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from server.db.url import driver_url
 
 COMMITTED = "topics that the commit will have changed"
+WRITTEN = "machines whose rows the commit will have changed"
 
 
 class Database:
@@ -31,6 +32,7 @@ class Database:
         self._command_timeout = command_timeout.total_seconds()
         self._name = name
         self.on_commit = on_commit
+        self.on_written: Callable[[set[str]], None] | None = None
         self.engine = create_async_engine(
             "postgresql+asyncpg://",
             async_creator=self.connect,  # asyncpg reads the whole URL itself: sslmode, several hosts, socket folders
@@ -90,6 +92,9 @@ class Database:
             async with session.begin():
                 yield session
             topics: set[str] | None = session.info.get(COMMITTED)
+            written: set[str] | None = session.info.get(WRITTEN)
+        if written and self.on_written is not None:
+            self.on_written(written)
         if topics and self.on_commit is not None:
             self.on_commit(topics)
 
@@ -105,6 +110,11 @@ class Database:
 def will_change(session: AsyncSession, topic: str) -> None:
     """Say that this transaction, once committed, gives the readers of `topic` something to do."""
     session.info.setdefault(COMMITTED, set()).add(topic)
+
+
+def will_write(session: AsyncSession, novita_id: str) -> None:
+    """Say that this transaction, once committed, makes what is remembered of that machine out of date."""
+    session.info.setdefault(WRITTEN, set()).add(novita_id)
 
 
 async def _keep(_connection: object) -> None:

@@ -1,6 +1,7 @@
 """The ONE writer of `instance.status`; every move adds its event in the same breath."""
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -8,12 +9,15 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
+from server.db.engine import will_write
 from server.db.tables import Instance
 from server.errors import IllegalMove, NotFound
 from server.events.event import EventType
 from server.events.log import append
 from server.instances.lifecycle import BEGINS_A_RUN, MOVES, sources
 from server.instances.snapshot import snapshot_of
+from server.queue.enqueue import enqueue
+from server.queue.kinds import WatchReclaim
 from server.words import InstanceStatus
 
 EVENT_OF: dict[InstanceStatus, EventType] = {
@@ -30,6 +34,9 @@ EVENT_OF: dict[InstanceStatus, EventType] = {
     InstanceStatus.DELETED: EventType.INSTANCE_DELETED,
     InstanceStatus.FAILED: EventType.INSTANCE_FAILED,
 }
+
+# Nothing is left to be taken back.
+OVER = frozenset({InstanceStatus.EXITED, InstanceStatus.DELETED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +85,10 @@ async def move(
     if to is InstanceStatus.DELETED:
         values["deleted_at"] = moment
     values |= {"status": to, "status_since": moment}
+    reclaim_at = instance.spot_reclaim_at
     moved = await _write(session, instance, values, only_from=sources(to))
     await _announce(session, moved, previous=previous, cause=cause)
+    await _announce_reclaim(session, moved, previous=reclaim_at, cause=cause)
     return moved
 
 
@@ -92,8 +101,10 @@ async def note(session: AsyncSession, instance_id: UUID, *, cause: Cause, **fiel
         if seen:
             await session.execute(update(Instance).where(Instance.id == instance_id).values(**seen))
         return instance
+    reclaim_at = instance.spot_reclaim_at
     changed = await _write(session, instance, news | seen, only_from=frozenset({InstanceStatus(instance.status)}))
     await _append(session, EventType.INSTANCE_CHANGED, changed, cause=cause, data={"changed": sorted(news)})
+    await _announce_reclaim(session, changed, previous=reclaim_at, cause=cause)
     return changed
 
 
@@ -125,7 +136,27 @@ async def _write(
         .returning(Instance)
         .execution_options(populate_existing=True)
     )
-    return written.scalar_one()
+    changed = written.scalar_one()
+    if changed.novita_id is not None:
+        will_write(session, changed.novita_id)
+    return changed
+
+
+async def _announce_reclaim(
+    session: AsyncSession, instance: Instance, *, previous: datetime | None, cause: Cause
+) -> None:
+    """Whoever learns that a spot machine will be taken back says so before it happens, and has it watched."""
+    reclaim_at = instance.spot_reclaim_at
+    if reclaim_at is None or reclaim_at == previous or instance.status in OVER:
+        return
+    await _append(session, EventType.SPOT_RECLAIM_SCHEDULED, instance, cause=cause, data={"at": reclaim_at.isoformat()})
+    await enqueue(
+        session,
+        WatchReclaim(instance_id=instance.id),
+        project_id=instance.project_id,
+        after=max(reclaim_at - now(), timedelta(0)),
+        unique_key=f"reclaim {instance.id}",
+    )
 
 
 async def _announce(

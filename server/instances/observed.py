@@ -1,9 +1,11 @@
 """What the provider's word for a state means to us. The ONE table; an unknown word means: look again later."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
-from server.novita.wire import RemoteInstance
+from server.novita.wire import Endpoint
 
 
 class Seen(Enum):
@@ -41,11 +43,24 @@ SEEN: dict[str, Seen] = {
 }
 
 
-def seen(remote: RemoteInstance) -> Seen:
+class Shown(Protocol):
+    """What the provider shows of a machine, as far as it matters here."""
+
+    @property
+    def status(self) -> str: ...
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint]: ...
+
+    @property
+    def spot_reclaim_at(self) -> datetime | None: ...
+
+
+def seen(remote: Shown) -> Seen:
     return SEEN.get(remote.status, Seen.UNKNOWN)
 
 
-def facts(remote: RemoteInstance) -> dict[str, Any]:
+def facts(remote: Shown) -> dict[str, Any]:
     """What we keep of a look, whatever it means."""
     return {
         "novita_status": remote.status,
