@@ -104,10 +104,12 @@ class Stream:
         await asyncio.gather(self._first, return_exceptions=True)
         await self._answers.aclose()
 
-    async def until(self, *statuses: str, instances: int = 1, within: float = 60.0) -> list[Event]:
-        """Read on until that many instances have reached one of the statuses."""
+    async def until(self, status: str, *ids: str, within: float = 60.0) -> list[Event]:
+        """Read on until all of these instances have had that status, or with no ids any instance; all seen so far."""
         async with asyncio.timeout(within):
-            while len({event["instanceId"] for event in self.seen if event["status"] in statuses}) < instances:
+            while (
+                not (had := {event["instanceId"] for event in self.seen if event["status"] == status}) or set(ids) - had
+            ):
                 await self.next(within=within)
         return self.seen
 

@@ -1,0 +1,102 @@
+"""The commands beside `up`, most of them while it runs."""
+
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gql.transport.exceptions import TransportQueryError
+from pydantic import SecretStr
+
+from server.db.migrate import known_head
+from server.novita.client import NovitaClient
+from server.novita.wire import CreateInstance
+from tests.flows.watcher import CREATE, Caller
+from tests.processes import Up, control, free_port, pilotlight, run
+
+
+async def test_a_token_made_while_up_runs_opens_the_door_as_far_as_its_role_goes(shared_up: Up):
+    made = await run("token", "create", "dashboard", "--role", "reader", "--days", "1", "--home", str(shared_up.home))
+
+    assert made.code == 0
+    secret = made.printed.strip()
+    assert secret.startswith("pl_")
+    assert secret not in made.said
+    reader = Caller(shared_up.graphql_url, secret)
+    assert await reader.ask("{ __typename }") == {"__typename": "Query"}
+    with pytest.raises(TransportQueryError) as caught:
+        await reader.ask(CREATE, name="not-for-readers")
+    assert [error["extensions"]["code"] for error in caught.value.errors or []] == ["FORBIDDEN"]
+
+
+async def test_an_unknown_token_is_turned_away(shared_up: Up):
+    with pytest.raises(TransportQueryError) as caught:
+        await Caller(shared_up.graphql_url, "pl_nobodys").ask("{ __typename }")
+
+    assert [error["extensions"]["code"] for error in caught.value.errors or []] == ["UNAUTHENTICATED"]
+
+
+async def test_doctor_finds_the_running_database_and_nothing_wrong(shared_up: Up):
+    examined = await run("doctor", "--home", str(shared_up.home))
+
+    assert examined.code == 0
+    assert "✗" not in examined.printed
+    assert [line.split()[1] for line in examined.printed.splitlines()] == [
+        "versions",
+        "settings",
+        "database",
+        "tables",
+        "provider",
+    ]
+    password = str(shared_up.ready["databaseUrl"]).split(":")[2].split("@")[0]
+    assert password not in examined.printed + examined.said
+
+
+async def test_doctor_says_what_is_wrong_with_database_and_provider():
+    settings = {
+        "DATABASE_URL": f"postgresql://me:hunter2@127.0.0.1:{free_port()}/name",
+        "NOVITA_API_KEY": "sk_not_to_be_seen",
+        "NOVITA_API_BASE_URL": f"http://127.0.0.1:{free_port()}",
+    }
+
+    examined = await run("doctor", env=settings)
+
+    assert examined.code == 1
+    wrong = [line.split()[1] for line in examined.printed.splitlines() if "✗" in line]
+    assert wrong == ["database", "tables", "provider"]
+    assert "can't use the database at postgresql://me:***@127.0.0.1" in examined.printed
+    assert "Traceback" not in examined.said
+    for secret in ("hunter2", "sk_not_to_be_seen"):
+        assert secret not in examined.printed + examined.said
+
+
+async def test_migrate_goes_up_and_down(new_database: Any):
+    settings = {"DATABASE_URL": await new_database()}
+
+    up = await run("migrate", env=settings)
+    assert (up.code, up.printed) == (0, f"the database is at revision {known_head()}\n")
+
+    down = await run("migrate", "--down", "--revision", "base", env=settings)
+    assert (down.code, down.printed) == (0, "the database is at revision None\n")
+
+
+async def test_version_and_schema_are_what_is_installed():
+    version = await run("version")
+    assert (version.code, version.printed.strip()) == (0, importlib.metadata.version("pilotlight"))
+
+    checked = await run("schema", "check")
+    assert (checked.code, checked.printed) == (0, "the schema file is fresh\n")
+
+
+async def test_the_simulator_alone_remembers_its_world(tmp_path: Path):
+    state = tmp_path / "state"
+    for made in (0, 1):
+        async with pilotlight("simulate", "--port", "0", "--state-file", str(state)) as simulator:
+            await simulator.says("nothing real is created")
+            url = next(word for word in simulator.said.split() if word.startswith("http://"))
+            assert (await control(url, "state"))["instancesMade"] == made
+            if not made:
+                async with NovitaClient(base_url=url, api_key=SecretStr("sk_x")) as novita:
+                    product = next(each for each in await novita.products() if each.is_deployable)
+                    await novita.create_instance(CreateInstance("kept", product.id, "nginx", rootfs_gb=60))
+            assert await simulator.stop() == 0

@@ -1,0 +1,18 @@
+"""The story of one instance as a client sees it: every status once, in order, and resumable at each event."""
+
+from tests.flows.watcher import STORY, Caller, positions, story_of
+from tests.processes import Up
+
+
+async def test_a_client_sees_every_status_in_order_and_can_resume_at_each_event(shared_up: Up):
+    caller = Caller(shared_up.graphql_url, shared_up.token)
+    async with caller.subscribed() as events:
+        id = await caller.create("first-story")
+        seen = [event for event in await events.until("READY", id) if event["instanceId"] == id]
+
+    assert story_of(seen, id) == STORY
+    assert positions(seen) == sorted(set(positions(seen)))
+    assert (await caller.instance(id))["openOperation"] is None
+    for number, event in enumerate(seen[:-1], start=1):
+        async with caller.subscribed(after=event["cursor"], filter={"ids": [id]}) as rest:
+            assert await rest.until("READY", id) == seen[number:]

@@ -1,0 +1,42 @@
+"""With LOG_FORMAT=json every line is JSON, ids tie the lines together, and no secret is among them."""
+
+import json
+from typing import Any
+
+from tests.flows.watcher import Caller
+from tests.processes import Up, eventually
+
+
+def lines_of(running: Up, **wanted: object) -> list[dict[str, Any]]:
+    """Every complete line, parsed; those with these values."""
+    lines = [json.loads(line) for line in running.said.splitlines(keepends=True) if line.endswith("\n")]
+    return [line for line in lines if wanted.items() <= line.items()]
+
+
+async def test_request_operation_instance_and_jobs_are_tied_together(shared_up: Up):
+    caller = Caller(shared_up.graphql_url, shared_up.token)
+    async with caller.subscribed() as events:
+        id = await caller.create("logged")
+        await events.until("READY", id)
+
+    [accepted] = lines_of(shared_up, event="operation.accepted", instance_id=id)
+    assert accepted["request_id"].startswith("req_")
+    assert accepted["operation_id"].startswith("op_")
+    assert lines_of(shared_up, event="request.answered", request_id=accepted["request_id"], status=200)
+    await eventually(lambda: len(lines_of(shared_up, event="job.done", instance_id=id)) == 3)
+    done = lines_of(shared_up, event="job.done", instance_id=id)
+    assert [line["kind"] for line in done] == ["CREATE_INSTANCE", "MONITOR_INSTANCE", "HEALTH_CHECK"]
+    assert {line["operation_id"] for line in done} == {accepted["operation_id"]}
+    assert len({line["job_id"] for line in done}) == 3
+    calls = lines_of(shared_up, event="novita call", instance_id=id, route="POST /gpu/instance/create")
+    assert [call["job_id"] for call in calls] == [done[0]["job_id"]]
+
+
+async def test_no_secret_is_in_the_log(shared_up: Up):
+    await Caller(shared_up.graphql_url, shared_up.token).create("secretive")
+
+    password = str(shared_up.ready["databaseUrl"]).split(":")[2].split("@")[0]
+    said = shared_up.said + shared_up.printed
+    assert lines_of(shared_up, event="up.ready")
+    for secret in (shared_up.token, password, "sk_simulator"):
+        assert secret not in said
