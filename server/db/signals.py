@@ -105,6 +105,7 @@ class Signals:
     async def _serve_one_connection(self) -> None:
         connection = await self._database.connect(command_timeout=5)
         try:
+            connection.add_termination_listener(self._cut_off)
             await connection.add_listener(CHANNEL, self._heard)
             self.is_hearing = True
             for topic in list(self._wakeups):
@@ -122,6 +123,8 @@ class Signals:
             except TimeoutError:
                 await self._ping(connection)
                 continue
+            if connection.is_closed():
+                raise ConnectionError("the server ended the connection")
             self._something_to_send.clear()
             topics, self._outgoing = self._outgoing, set()
             try:
@@ -141,6 +144,11 @@ class Signals:
                 await self._heard_ping.wait()
         except TimeoutError:
             raise ConnectionError("deaf: our own ping did not come back") from None
+
+    def _cut_off(self, _connection: object) -> None:
+        """Known at once: until the next ping we would be deaf and think otherwise."""
+        self.is_hearing = False
+        self._something_to_send.set()
 
     def _heard(self, _connection: object, _pid: int, _channel: str, payload: object) -> None:
         sender, *topics = str(payload).split(" ")
