@@ -110,10 +110,10 @@ async def test_a_tail_overtaken_by_retention_goes_on_and_tells_its_readers(small
         ):
             reading, waiting = asyncio.create_task(take(live, 1)), asyncio.create_task(take(other, 1))
             await until(lambda: live.is_live and other.is_live)
+            await drop(small, 20)
             # As if this process had been asleep since position 12.
             tail.ring.restart(12)
             live.__dict__["_through"] = other.__dict__["_through"] = 12
-            await drop(small, 20)
             for task in (reading, waiting):
                 with pytest.raises(CursorExpired):
                     await task
