@@ -4,7 +4,9 @@
 
 The server is the smallest that can be, in a process of its own, so that the two clients are what is measured. Bare
 aiohttp reads the body and parses the JSON; our client does the same and everything else that it does: slots, breaker,
-typed value, a log line that is filtered out. Rounds alternate, so that whatever else the machine does hits both.
+typed value, a log line that is filtered out. Rounds alternate. The verdict is on gets per second of the client's own
+processor time, which is what limits it, because the clock on the wall also counts whatever else the machine does; on a
+machine that does nothing else the two agree, and both are printed.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import cast
+from typing import NamedTuple, cast
 
 import aiohttp
 import orjson
@@ -27,7 +29,7 @@ from server.novita.call import PREFIX
 from server.novita.client import NovitaClient
 
 GETS = 1_000
-ROUNDS = 25
+ROUNDS = 21
 WANTED = 0.7
 
 INSTANCE = {
@@ -76,6 +78,11 @@ INSTANCE = {
 }
 
 
+class Rate(NamedTuple):
+    cpu: float
+    wall: float
+
+
 def main() -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
     server = subprocess.Popen([sys.executable, "-m", "bench.client", "serve"], stdout=subprocess.PIPE, text=True)
@@ -88,8 +95,13 @@ def main() -> int:
 
 
 async def compare(url: str) -> bool:
-    client = NovitaClient(base_url=url, api_key=SecretStr("sk_bench"), rate_limit_per_minute=0)
-    session = aiohttp.ClientSession(headers={"Authorization": "Bearer sk_bench", "Content-Type": "application/json"})
+    client = NovitaClient(
+        base_url=url, api_key=SecretStr("sk_bench"), rate_limit_per_minute=0, breaker_threshold=5, slots_per_route=GETS
+    )
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0),
+        headers={"Authorization": "Bearer sk_bench", "Content-Type": "application/json"},
+    )
     async with client, session:
         return await _alternate(url, client, session)
 
@@ -104,30 +116,31 @@ async def _alternate(url: str, client: NovitaClient, session: aiohttp.ClientSess
     async def ours() -> None:
         await client.instance("n1")
 
-    rates: dict[str, list[float]] = {"bare aiohttp": [], "our client": []}
+    rates: dict[str, list[Rate]] = {"bare aiohttp": [], "our client": []}
     for turn in range(ROUNDS + 1):
-        for name, get in (("bare aiohttp", bare), ("our client", ours)):
+        order = [("bare aiohttp", bare), ("our client", ours)]
+        for name, get in order if turn % 2 else reversed(order):
             rate = await _rate(get)
             if turn:  # the first round opens the connections
                 rates[name].append(rate)
-    for name, measured in rates.items():
-        middle, best = statistics.median(measured), max(measured)
-        print(f"{name:>14}: {best:7,.0f} gets/s at best, {middle:7,.0f} in the middle of {ROUNDS} rounds of {GETS}")
-    # The best rounds are compared: what makes a round slower than those is the rest of the machine.
-    ratio = max(rates["our client"]) / max(rates["bare aiohttp"])
-    middle = statistics.median(rates["our client"]) / statistics.median(rates["bare aiohttp"])
+    cpu = {name: statistics.median(each.cpu for each in measured) for name, measured in rates.items()}
+    wall = {name: statistics.median(each.wall for each in measured) for name, measured in rates.items()}
+    for name in rates:
+        print(f"{name:>14}: {cpu[name]:7,.0f} gets per processor second, {wall[name]:7,.0f} per second on the wall")
+    ratio, on_the_wall = (each["our client"] / each["bare aiohttp"] for each in (cpu, wall))
     verdict = "PASS" if ratio >= WANTED else "FAIL"
     print(
-        f"{'ratio':>14}: {ratio:7.2f} of the best rounds ({middle:.2f} of the middle ones), wanted {WANTED}: {verdict}"
+        f"{'ratio':>14}: {ratio:7.2f} ({on_the_wall:.2f} on the wall), medians of {ROUNDS} rounds of {GETS:,} at once"
     )
+    print(f"{verdict:>14}: at least {WANTED} is wanted")
     return ratio >= WANTED
 
 
-async def _rate(get: Callable[[], Awaitable[None]]) -> float:
+async def _rate(get: Callable[[], Awaitable[None]]) -> Rate:
     gc.collect()
-    started = time.perf_counter()
+    wall, cpu = time.perf_counter(), time.process_time()
     await asyncio.gather(*[get() for _ in range(GETS)])
-    return GETS / (time.perf_counter() - started)
+    return Rate(GETS / (time.process_time() - cpu), GETS / (time.perf_counter() - wall))
 
 
 class Server(asyncio.Protocol):

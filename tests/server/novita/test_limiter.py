@@ -174,3 +174,17 @@ async def test_a_turn_that_does_not_come_in_time_is_no_turn_and_takes_none():
         await lane.take(USER, seconds=0.01)
     lane.give_back()
     assert lane.try_take(USER)
+
+
+async def test_each_who_waits_is_sent_away_at_their_own_time_and_the_patient_get_the_turn():
+    lane = Lane("GET /a", slots=1)
+    assert lane.try_take(USER)
+    patient, middling, hasty = (asyncio.create_task(lane.take(USER, seconds=each)) for each in (60, 0.05, 0.01))
+    for task in (hasty, middling):
+        with pytest.raises(RateLimited) as late:
+            await task
+        assert late.value.is_certain_refusal
+    assert not patient.done()
+
+    lane.give_back()
+    await patient
