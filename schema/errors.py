@@ -54,6 +54,16 @@ class NoCapacity(MutationError):
     attempts: list[PlacementRefusal] = strawberry.field(description="Each region and what was wrong with it.")
 
 
+@strawberry.type(description="The instance has changed since you last saw it.")
+class VersionConflict(MutationError):
+    current_version: int = strawberry.field(description="The version it has now.")
+
+
+@strawberry.type(description="The operation is over, or past the point where it could be called off.")
+class NotCancellable(MutationError):
+    operation: Operation = strawberry.field(description="The operation as it is.")
+
+
 @strawberry.type(description="The request as a whole was refused.")
 class Refusal(MutationError):
     pass
@@ -72,6 +82,8 @@ ALL_ERRORS: list[type[MutationError]] = [
     OperationInProgress,
     InvalidTransition,
     NoCapacity,
+    VersionConflict,
+    NotCancellable,
     Refusal,
 ]
 
@@ -86,10 +98,11 @@ class RefusalsAsErrors(FieldExtension):
         try:
             return await next_(source, info, **kwargs)
         except errors.Refused as refused:
-            return self._payload(errors=await _types_of(refused, info))
+            return self._payload(errors=await errors_of(refused, info))
 
 
-async def _types_of(refused: errors.Refused, info: Info) -> Sequence[MutationError]:
+async def errors_of(refused: errors.Refused, info: Info) -> Sequence[MutationError]:
+    """A refusal as GraphQL tells it."""
     path = list(refused.path)
     match refused:
         case errors.Invalid():
@@ -115,6 +128,14 @@ async def _types_of(refused: errors.Refused, info: Info) -> Sequence[MutationErr
                     allowed=list(refused.allowed),
                 )
             ]
+        case errors.VersionConflict():
+            return [
+                VersionConflict(code=refused.code, message=refused.message, path=path, current_version=refused.current)
+            ]
+        case errors.NotCancellable():
+            async with info.context.read() as session:
+                row = await session.get_one(tables.Operation, refused.operation_id)
+            return [NotCancellable(code=refused.code, message=refused.message, path=path, operation=Operation.of(row))]
         case errors.NoCapacity():
             attempts = [
                 PlacementRefusal(

@@ -9,6 +9,8 @@ OPERATION = "op"
 EVENT = "evt"
 TOKEN = "tok"
 
+NOBODY = UUID(int=0)  # no row has it
+
 WORDS = {INSTANCE: "instance", OPERATION: "operation", EVENT: "event", TOKEN: "token"}
 
 

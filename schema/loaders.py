@@ -17,11 +17,29 @@ class Loaders:
     def __init__(self, database: Database, caller: Caller, *, keep: bool) -> None:
         self._database = database
         self._project_id = caller.project_id
+        self._keep = keep
+        self._newest: dict[int, DataLoader[UUID, list[Operation]]] = {}
         self.instance: DataLoader[UUID, Instance | None] = DataLoader(self._instances, cache=keep)
         self.operation: DataLoader[UUID, Operation | None] = DataLoader(self._operations, cache=keep)
         self.attempts: DataLoader[UUID, list[Attempt]] = DataLoader(self._attempts, cache=keep)
         self.open_operation: DataLoader[UUID, Operation | None] = DataLoader(self._open_operations, cache=keep)
         self.env: DataLoader[UUID, dict[str, str]] = DataLoader(self._env, cache=keep)
+
+    def operations(self, first: int) -> DataLoader[UUID, list[Operation]]:
+        """The newest of each instance: one loader for each number that a query asks for."""
+        loader = self._newest.get(first)
+        if loader is None:
+
+            async def load(instance_ids: list[UUID]) -> list[list[Operation]]:
+                return await self._newest_operations(instance_ids, first)
+
+            loader = self._newest[first] = DataLoader(load, cache=self._keep)
+        return loader
+
+    async def _newest_operations(self, instance_ids: list[UUID], first: int) -> list[list[Operation]]:
+        async with self._database.read() as session:
+            found = await reads.newest_operations(session, instance_ids, project_id=self._project_id, first=first)
+        return [found[id] for id in instance_ids]
 
     async def _instances(self, ids: list[UUID]) -> list[Instance | None]:
         async with self._database.read() as session:

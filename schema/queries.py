@@ -4,26 +4,20 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
+from schema.filters import InstanceFilter, InstanceOrderBy, OrderDirection
 from schema.guards import Requires
-from schema.paging import check_first, cursor_of, read_cursor
+from schema.operation_queries import OperationQueries
+from schema.paging import check_first, order_cursor, read_order_cursor
 from schema.types.connection import InstanceConnection, InstanceEdge, PageInfo
 from schema.types.instance import Instance
-from schema.types.operation import Operation
 from server.errors import NotFound
 from server.instances import reads
 from server.instances.drafts import name_problems
-from server.words import InstanceStatus, Role
-
-
-@strawberry.input(description="Which instances; without it, all that are not deleted.")
-class InstanceFilter:
-    statuses: list[InstanceStatus] | None = strawberry.field(
-        default=None, description="Only those in one of these statuses."
-    )
+from server.words import Role
 
 
 @strawberry.type(description="What callers can read.")
-class Query:
+class Query(OperationQueries):
     @strawberry.field(
         description="One instance; null when there is none of that id.", extensions=[Requires(Role.READER)]
     )
@@ -45,11 +39,20 @@ class Query:
             row = await reads.find_instance_by_name(session, name, project_id=info.context.caller.project_id)
         return None if row is None else Instance.of(row)
 
-    @strawberry.field(description="Instances, newest first.", extensions=[Requires(Role.READER)])
+    @strawberry.field(
+        description="Instances; newest first, unless told otherwise. A cursor belongs to the order it was made in.",
+        extensions=[Requires(Role.READER)],
+    )
     async def instances(
-        self, info: Info, filter: InstanceFilter | None = None, first: int = 50, after: str | None = None
+        self,
+        info: Info,
+        filter: InstanceFilter | None = None,
+        order_by: InstanceOrderBy | None = None,
+        first: int = 50,
+        after: str | None = None,
     ) -> InstanceConnection:
-        wanted = reads.InstanceFilter(statuses=tuple((filter.statuses or ()) if filter else ()))
+        wanted = (filter or InstanceFilter()).to_read()
+        order = order_by or InstanceOrderBy()
         size = check_first(first)
         async with info.context.read() as session:
             rows = await reads.page_of_instances(
@@ -57,22 +60,17 @@ class Query:
                 project_id=info.context.caller.project_id,
                 wanted=wanted,
                 first=size + 1,
-                after=None if after is None else read_cursor(after),
+                after=None if after is None else read_order_cursor(after, order.name, is_time=order.is_time),
+                order=order.field,
+                descending=order.direction is OrderDirection.DESC,
             )
-        edges = [InstanceEdge(cursor=cursor_of(row.created_at, row.id), node=Instance.of(row)) for row in rows[:size]]
+        edges = [
+            InstanceEdge(cursor=order_cursor(order.name, order.value_of(row), row.id), node=Instance.of(row))
+            for row in rows[:size]
+        ]
         return InstanceConnection(
             wanted=wanted,
             edges=edges,
             nodes=[edge.node for edge in edges],
             page_info=PageInfo(has_next_page=len(rows) > size, end_cursor=edges[-1].cursor if edges else None),
         )
-
-    @strawberry.field(
-        description="One operation; null when there is none of that id.", extensions=[Requires(Role.READER)]
-    )
-    async def operation(self, info: Info, id: strawberry.ID) -> Operation | None:
-        try:
-            row = await info.context.loaders.operation.load(ids.read(ids.OPERATION, id))
-        except NotFound:
-            return None
-        return None if row is None else Operation.of(row)

@@ -5,14 +5,17 @@ from strawberry.schema.config import StrawberryConfig
 
 from schema.errors import ALL_ERRORS
 from schema.faults import Faults
+from schema.mutations.bulk import BulkMutations
 from schema.mutations.instances import InstanceMutations
+from schema.mutations.lifecycle import LifecycleMutations
+from schema.mutations.operations import OperationMutations
 from schema.queries import Query
 from schema.scalars import BIG_INT, BigInt
 from schema.subscriptions import Subscription
 
 
 @strawberry.type(description="What callers can ask for. Each answers with what was accepted, or why it was refused.")
-class Mutation(InstanceMutations):
+class Mutation(InstanceMutations, LifecycleMutations, BulkMutations, OperationMutations):
     pass
 
 

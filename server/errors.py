@@ -7,6 +7,8 @@ PilotlightError
 │   ├── IllegalMove          the instance's status does not allow it
 │   ├── OperationInProgress  another operation of that instance is not over
 │   ├── KeyReused            the same idempotency key came with another input
+│   ├── VersionConflict      the instance has changed since the caller last saw it
+│   ├── NotCancellable       the operation is over, or past the point where it could be called off
 │   └── NoCapacity           no product in any region fits
 ├── NovitaError              the provider's affair: knows whether a retry can help
 │   ├── RateLimited          429; knows when to come back
@@ -98,6 +100,23 @@ class KeyReused(Refused):
             "This idempotency key was used before with another input.",
             ("input", "idempotencyKey"),
         )
+
+
+class VersionConflict(Refused):
+    """The instance has changed since the caller last saw it."""
+
+    def __init__(self, current: int) -> None:
+        message = f"The instance has changed meanwhile: it is at version {current} now."
+        super().__init__("VERSION_CONFLICT", message, ("input", "expectedVersion"))
+        self.current = current
+
+
+class NotCancellable(Refused):
+    """The operation is over, or past the point where it could be called off."""
+
+    def __init__(self, operation_id: UUID, message: str) -> None:
+        super().__init__("NOT_CANCELLABLE", message)
+        self.operation_id = operation_id
 
 
 class NoCapacity(Refused):

@@ -1,40 +1,19 @@
 """What callers can ask of instances. Open, delegate, translate."""
 
 import strawberry
-import structlog
 
 from schema import ids
+from schema.accepted import log_accepted
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
 from schema.guards import Requires
-from schema.scalars import BigInt
+from schema.inputs import KEY, KeyValueInput, MoneyInput, PortInput, are_unique, mapping
 from schema.types.instance import Instance
 from schema.types.money import MICROS_PER_E5
 from schema.types.operation import Operation
-from server.db import tables
 from server.errors import Problem
 from server.instances import create, delete, drafts
 from server.words import Billing, Role
-
-log = structlog.get_logger(__name__)
-
-
-@strawberry.input(description="An exact amount of money.")
-class MoneyInput:
-    amount_micros: BigInt = strawberry.field(description="Millionths of the currency: 350000 is 0.35 USD.")
-    currency: str = strawberry.field(default="USD", description="Only USD.")
-
-
-@strawberry.input(description="A name and its value.")
-class KeyValueInput:
-    key: str = strawberry.field(description="The name.")
-    value: str = strawberry.field(description="The value.")
-
-
-@strawberry.input(description="A port to expose.")
-class PortInput:
-    port: int = strawberry.field(description="1 to 65535, without 2222, 2223 and 2224.")
-    type: str = strawberry.field(default="http", description="http or tcp.")
 
 
 @strawberry.input(description="The instance to make. Give either templateId or image.")
@@ -61,9 +40,7 @@ class CreateInstanceInput:
     )
     command: str | None = strawberry.field(default=None, description="What to run, in place of the template's.")
     labels: list[KeyValueInput] | None = strawberry.field(default=None, description="Your own notes, at most 64.")
-    idempotency_key: str | None = strawberry.field(
-        default=None, description="Your own word for this request: sending it again gives the same instance."
-    )
+    idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
     def to_draft(self) -> drafts.CreateDraft:
         price = self.max_hourly_price
@@ -71,9 +48,9 @@ class CreateInstanceInput:
         if price is not None and price.currency != "USD":
             path = ("input", "maxHourlyPrice", "currency")
             unreadable.append(Problem("INVALID_MAX_HOURLY_PRICE", "The provider bills in USD.", path))
-        if not _are_unique(self.env or []):
+        if not are_unique(self.env or []):
             unreadable.append(Problem("INVALID_ENV", "A name is given twice.", ("input", "env")))
-        if not _are_unique(self.labels or []):
+        if not are_unique(self.labels or []):
             unreadable.append(Problem("INVALID_LABEL", "A name is given twice.", ("input", "labels")))
         return drafts.CreateDraft(
             name=self.name,
@@ -86,21 +63,13 @@ class CreateInstanceInput:
             regions=tuple(self.regions or ()),
             billing=self.billing,
             max_hourly_price_e5=None if price is None else price.amount_micros // MICROS_PER_E5,
-            env=None if self.env is None else _mapping(self.env),
+            env=None if self.env is None else mapping(self.env),
             ports=None if self.ports is None else tuple(drafts.Port(port.port, port.type) for port in self.ports),
             command=self.command,
-            labels=_mapping(self.labels or []),
+            labels=mapping(self.labels or []),
             idempotency_key=self.idempotency_key,
             unreadable=tuple(unreadable),
         )
-
-
-def _mapping(pairs: list[KeyValueInput]) -> dict[str, str]:
-    return {pair.key: pair.value for pair in pairs}
-
-
-def _are_unique(pairs: list[KeyValueInput]) -> bool:
-    return len({pair.key for pair in pairs}) == len(pairs)
 
 
 @strawberry.type(description="The instance that was accepted; it is being made.")
@@ -115,12 +84,16 @@ class CreateInstancePayload(Payload):
 @strawberry.input(description="The instance to remove.")
 class DeleteInstanceInput:
     id: strawberry.ID = strawberry.field(description="Its id.")
+    idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
 
 @strawberry.type(description="The instance that will be removed.")
 class DeleteInstancePayload(Payload):
     instance: Instance | None = strawberry.field(default=None, description="The instance, DELETING.")
     operation: Operation | None = strawberry.field(default=None, description="Follow it to its end.")
+    replayed: bool = strawberry.field(
+        default=False, description="Whether the same idempotency key had been accepted before."
+    )
 
 
 @strawberry.type
@@ -141,7 +114,7 @@ class InstanceMutations:
                 estimated_ready_time=services.settings.estimated_ready_time,
             ),
         )
-        _log_accepted(accepted.operation, replayed=accepted.replayed)
+        log_accepted(accepted)
         return CreateInstancePayload(
             instance=Instance.of(accepted.instance),
             operation=Operation.of(accepted.operation),
@@ -154,19 +127,12 @@ class InstanceMutations:
     )
     async def delete_instance(self, info: Info, input: DeleteInstanceInput) -> DeleteInstancePayload:
         instance_id = ids.read(ids.INSTANCE, input.id, ("input", "id"))
-        async with info.context.write() as session:
-            instance, operation = await delete.delete_instance(session, instance_id, by=info.context.caller)
-        _log_accepted(operation)
-        return DeleteInstancePayload(instance=Instance.of(instance), operation=Operation.of(operation))
-
-
-def _log_accepted(operation: tables.Operation, **more: object) -> None:
-    """The line in which the request, the operation and the instance meet; jobs go on with the latter two."""
-    log.info(
-        "operation.accepted",
-        kind=operation.kind,
-        operation_id=operation.id,
-        instance_id=operation.instance_id,
-        token_id=operation.requested_by,
-        **more,
-    )
+        accepted = await delete.accept_delete(
+            info.context.services.database, instance_id, by=info.context.caller, key=input.idempotency_key
+        )
+        log_accepted(accepted)
+        return DeleteInstancePayload(
+            instance=Instance.of(accepted.instance),
+            operation=Operation.of(accepted.operation),
+            replayed=accepted.replayed,
+        )

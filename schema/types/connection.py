@@ -1,9 +1,10 @@
-"""Pages of instances."""
+"""Pages of instances and of operations."""
 
 import strawberry
 
 from schema.context import Info
 from schema.types.instance import Instance
+from schema.types.operation import Operation
 from server.instances import reads
 
 
@@ -30,3 +31,22 @@ class InstanceConnection:
     async def total_count(self, info: Info) -> int:
         async with info.context.read() as session:
             return await reads.count_instances(session, project_id=info.context.caller.project_id, wanted=self.wanted)
+
+
+@strawberry.type(description="One operation of a page.")
+class OperationEdge:
+    cursor: str = strawberry.field(description="The place right after this one.")
+    node: Operation = strawberry.field(description="The operation.")
+
+
+@strawberry.type(description="A page of operations.")
+class OperationConnection:
+    wanted: strawberry.Private[reads.OperationFilter]
+    edges: list[OperationEdge] = strawberry.field(description="The operations with their cursors.")
+    nodes: list[Operation] = strawberry.field(description="The operations alone.")
+    page_info: PageInfo = strawberry.field(description="Where this page stands.")
+
+    @strawberry.field(description="How many there are in all; counted only if asked for.")
+    async def total_count(self, info: Info) -> int:
+        async with info.context.read() as session:
+            return await reads.count_operations(session, project_id=info.context.caller.project_id, wanted=self.wanted)

@@ -7,10 +7,12 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
+from schema.paging import check_first
 from schema.types.money import Money
 from schema.types.operation import Operation
 from server.db import tables
-from server.words import Billing, InstanceStatus
+from server.instances.verbs import actions
+from server.words import Billing, InstanceStatus, OperationKind
 
 strawberry.enum(
     InstanceStatus,
@@ -26,6 +28,9 @@ strawberry.enum(
 class InstanceFailure:
     code: str = strawberry.field(description="A stable word for programs, such as HEALTH_CHECK_FAILED.")
     message: str = strawberry.field(description="A sentence for people.")
+    actions: list[OperationKind] = strawberry.field(
+        description="What can be done next. DELETE always; the others only where a machine was made."
+    )
 
 
 @strawberry.type(description="A name and its value.")
@@ -83,6 +88,9 @@ class Instance:
     running_at: datetime | None = strawberry.field(description="When this run's machine was up.")
     ready_at: datetime | None = strawberry.field(description="When this run was READY.")
     deleted_at: datetime | None = strawberry.field(description="When it was gone at the provider.")
+    actions: list[OperationKind] = strawberry.field(
+        description="The verbs that its status allows. While another operation is not over, only DELETE is accepted."
+    )
 
     @strawberry.field(description="Environment variables of the container.")
     async def env(self, info: Info) -> list[KeyValue]:
@@ -93,11 +101,17 @@ class Instance:
         row = await info.context.loaders.open_operation.load(self.row_id)
         return None if row is None else Operation.of(row)
 
+    @strawberry.field(description="Its operations, newest first, 1 to 100 of them. For more, ask for `operations`.")
+    async def operations(self, info: Info, first: int = 10) -> list[Operation]:
+        rows = await info.context.loaders.operations(check_first(first)).load(self.row_id)
+        return [Operation.of(row) for row in rows]
+
     @classmethod
     def of(cls, row: tables.Instance) -> "Instance":
         failure = None
+        possible = actions(InstanceStatus(row.status), has_machine=row.novita_id is not None)
         if row.failure_code is not None:
-            failure = InstanceFailure(code=row.failure_code, message=row.failure_message or "")
+            failure = InstanceFailure(code=row.failure_code, message=row.failure_message or "", actions=possible)
         return cls(
             row_id=row.id,
             id=strawberry.ID(ids.shown(ids.INSTANCE, row.id)),
@@ -136,6 +150,7 @@ class Instance:
             running_at=row.running_at,
             ready_at=row.ready_at,
             deleted_at=row.deleted_at,
+            actions=possible,
         )
 
 

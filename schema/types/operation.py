@@ -10,7 +10,7 @@ from schema import ids
 from schema.context import Info
 from schema.types.money import Money
 from server.db import tables
-from server.words import AttemptStatus, OperationKind, OperationPhase, OperationStatus
+from server.words import PROGRESS, AttemptStatus, OperationKind, OperationPhase, OperationStatus
 
 if TYPE_CHECKING:
     from schema.types.instance import Instance
@@ -68,6 +68,10 @@ class Operation:
     kind: OperationKind = strawberry.field(description="The verb.")
     status: OperationStatus = strawberry.field(description="Where it stands.")
     phase: OperationPhase = strawberry.field(description="What it is doing now.")
+    progress: int = strawberry.field(
+        description="How far it is, 0 to 100, by its phase: WAITING 0; PLACING, STARTING, RESTARTING, MIGRATING 10; "
+        "PROVISIONING 40; STOPPING, UPDATING, DELETING 50; CHECKING_HEALTH 80; OVER 100. Never goes back."
+    )
     version: int = strawberry.field(description="Grows by one with every change; a higher one is newer.")
     error: OperationError | None = strawberry.field(description="Why it failed; only when it has FAILED.")
     requested_by: strawberry.ID | None = strawberry.field(description="The token that asked for it.")
@@ -103,6 +107,7 @@ class Operation:
             kind=OperationKind(row.kind),
             status=OperationStatus(row.status),
             phase=OperationPhase(row.phase),
+            progress=PROGRESS[OperationPhase(row.phase)],
             version=row.version,
             error=error,
             requested_by=strawberry.ID(ids.shown(ids.TOKEN, row.requested_by)) if row.requested_by else None,

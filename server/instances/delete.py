@@ -5,15 +5,35 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
+from server.db.engine import Database
 from server.db.tables import Instance, Operation
-from server.errors import IllegalMove, NotFound
+from server.errors import IllegalMove, Invalid, NotFound
 from server.instances import moves, operations
+from server.instances.idempotency import Accepted, Asked, key_problems, once
 from server.queue.enqueue import enqueue
 from server.queue.kinds import DeleteInstance
 from server.words import InstanceStatus, OperationKind, OperationStatus
 
 
-async def delete_instance(session: AsyncSession, instance_id: UUID, *, by: Caller) -> tuple[Instance, Operation]:
+async def accept_delete(
+    database: Database, instance_id: UUID, *, by: Caller, key: str | None = None, asked_key: str | None = None
+) -> Accepted:
+    """The same, as a request that may carry an idempotency key."""
+    problems = list(key_problems(key))
+    if problems:
+        raise Invalid(problems)
+    asked = Asked.of(by, asked_key or key, "deleteInstance", {"id": instance_id})
+
+    async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
+        instance, operation = await delete_instance(session, instance_id, by=by, operation_id=operation_id)
+        return Accepted(instance, operation)
+
+    return await once(database, asked, write)
+
+
+async def delete_instance(
+    session: AsyncSession, instance_id: UUID, *, by: Caller, operation_id: UUID | None = None
+) -> tuple[Instance, Operation]:
     """Supersede what is under way and remove the instance; asking twice gives the delete that is under way.
 
     The row is locked first: a create that is just learning what it made either records it before us, or finds the
@@ -29,14 +49,21 @@ async def delete_instance(session: AsyncSession, instance_id: UUID, *, by: Calle
         raise IllegalMove("INSTANCE_DELETED", "The instance is deleted already.", current=instance.status, allowed=())
     if running is not None:
         await operations.finish(session, running.id, OperationStatus.SUPERSEDED)
-    operation = await operations.begin(session, instance, OperationKind.DELETE, by=by.token_id)
+    return await begin_delete(session, instance, by=by, operation_id=operation_id)
+
+
+async def begin_delete(
+    session: AsyncSession, instance: Instance, *, by: Caller, operation_id: UUID | None = None
+) -> tuple[Instance, Operation]:
+    """The operation, the move and the job. The instance is locked and nothing else is under way."""
+    operation = await operations.begin(session, instance, OperationKind.DELETE, by=by.token_id, id=operation_id)
     if instance.status != InstanceStatus.DELETING:
         cause = moves.Cause(operation.id, by.token_id)
-        instance = await moves.move(session, instance_id, InstanceStatus.DELETING, cause=cause)
+        instance = await moves.move(session, instance.id, InstanceStatus.DELETING, cause=cause)
     await enqueue(
         session,
-        DeleteInstance(instance_id=instance_id, operation_id=operation.id),
-        project_id=by.project_id,
-        instance_id=instance_id,
+        DeleteInstance(instance_id=instance.id, operation_id=operation.id),
+        project_id=instance.project_id,
+        instance_id=instance.id,
     )
     return instance, operation

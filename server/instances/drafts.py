@@ -41,6 +41,7 @@ class CreateDraft:
     product_name: str
     template_id: str | None = None
     image: str | None = None
+    registry_auth_id: str | None = None
     gpu_count: int = 1
     rootfs_size_gb: int | None = None
     region: str | None = None
@@ -81,7 +82,7 @@ class CreateDraft:
         if self.idempotency_key is not None and not _is_filled(self.idempotency_key, MAX_KEY):
             yield _problem("INVALID_IDEMPOTENCY_KEY", f"The key has 1 to {MAX_KEY} characters.", "idempotencyKey")
         yield from _env_problems(self.env or {})
-        yield from _port_problems(self.ports or ())
+        yield from port_problems(self.ports or ())
         yield from label_problems(self.labels)
         yield from self.unreadable
 
@@ -92,6 +93,8 @@ class CreateDraft:
             yield _problem("INVALID_TEMPLATE_ID", "A template's id is not empty, and no number below 1.", "templateId")
         if self.image is not None and not _is_filled(self.image, MAX_IMAGE):
             yield _problem("INVALID_IMAGE", f"The image's name has 1 to {MAX_IMAGE} characters.", "image")
+        if self.registry_auth_id is not None and not _is_filled(self.registry_auth_id, MAX_NAME):
+            yield _problem("INVALID_REGISTRY_AUTH_ID", "A registry auth's id must not be empty.", "registryAuthId")
 
 
 def name_problems(name: str, path: tuple[str, ...]) -> Iterator[Problem]:
@@ -127,7 +130,7 @@ def _env_problems(env: Mapping[str, str]) -> Iterator[Problem]:
             )
 
 
-def _port_problems(ports: Sequence[Port]) -> Iterator[Problem]:
+def port_problems(ports: Sequence[Port]) -> Iterator[Problem]:
     if len(ports) > MAX_PORTS:
         yield _problem("INVALID_PORT", f"At most {MAX_PORTS} ports fit.", "ports")
     for index, port in enumerate(ports):

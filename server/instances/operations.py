@@ -26,9 +26,7 @@ async def begin(
     **fields: Any,
 ) -> Operation:
     """Write the operation. One open operation per instance: the second one is told which is the first."""
-    running = await open_operation(session, instance.id)
-    if running is not None:
-        raise OperationInProgress(running.id)
+    await refuse_second(session, instance.id)
     operation = Operation(
         id=id or new_id(),
         project_id=instance.project_id,
@@ -45,6 +43,12 @@ async def begin(
     await session.flush()
     await _append(session, EventType.OPERATION_STARTED, operation)
     return operation
+
+
+async def refuse_second(session: AsyncSession, instance_id: UUID) -> None:
+    running = await open_operation(session, instance_id)
+    if running is not None:
+        raise OperationInProgress(running.id)
 
 
 async def open_operation(session: AsyncSession, instance_id: UUID) -> Operation | None:

@@ -3,20 +3,57 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, func, select, tuple_
+from sqlalchemy import ARRAY, ColumnElement, Uuid, cast, func, select, text, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute, aliased
 
 from server.db.tables import Attempt, Instance, Operation
-from server.words import OPEN_OPERATION, InstanceStatus
+from server.words import OPEN_OPERATION, InstanceStatus, OperationKind, OperationStatus
+
+# Written out, as the partial indexes have them: of a parameter the planner can't know that it fits.
+LIVING: ColumnElement[bool] = text("instance.status <> 'DELETED'")  # type: ignore[assignment]
+LABELLED: ColumnElement[bool] = text("instance.labels <> '{}'::jsonb")  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceFilter:
-    """Which instances; an empty filter means all that are not deleted."""
+    """Which instances; an empty filter means all that are not deleted. What is given must all be so."""
 
     statuses: tuple[InstanceStatus, ...] = ()
+    name_contains: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    regions: tuple[str, ...] = ()
+    product_names: tuple[str, ...] = ()
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+class InstanceOrder(StrEnum):
+    """What pages are sorted by; the id decides among equals, so that every instance has its one place."""
+
+    CREATED_AT = "CREATED_AT"
+    NAME = "NAME"
+    STATUS = "STATUS"
+
+
+SORTED_BY: dict[InstanceOrder, InstrumentedAttribute[Any]] = {
+    InstanceOrder.CREATED_AT: Instance.created_at,
+    InstanceOrder.NAME: Instance.name,
+    InstanceOrder.STATUS: Instance.status,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFilter:
+    """Which operations; an empty filter means all of the project."""
+
+    instance_id: UUID | None = None
+    kinds: tuple[OperationKind, ...] = ()
+    statuses: tuple[OperationStatus, ...] = ()
 
 
 async def get_instance(session: AsyncSession, instance_id: UUID, *, project_id: UUID) -> Instance | None:
@@ -45,13 +82,18 @@ async def page_of_instances(
     project_id: UUID,
     wanted: InstanceFilter,
     first: int,
-    after: tuple[datetime, UUID] | None = None,
+    after: tuple[Any, UUID] | None = None,
+    order: InstanceOrder = InstanceOrder.CREATED_AT,
+    descending: bool = True,
 ) -> Sequence[Instance]:
-    """Newest first. Reads from where `after` points, so page 10,000 costs what page 1 costs."""
+    """Newest first, unless told otherwise. Reads from where `after` points, so page 10,000 costs what page 1 costs."""
+    column = SORTED_BY[order]
     query = select(Instance).where(*_conditions(project_id, wanted))
+    place = tuple_(column, Instance.id)
     if after is not None:
-        query = query.where(tuple_(Instance.created_at, Instance.id) < after)
-    found = await session.execute(query.order_by(Instance.created_at.desc(), Instance.id.desc()).limit(first))
+        query = query.where(place < after if descending else place > after)
+    by = (column.desc(), Instance.id.desc()) if descending else (column.asc(), Instance.id.asc())
+    found = await session.execute(query.order_by(*by).limit(first))
     return found.scalars().all()
 
 
@@ -96,10 +138,79 @@ async def attempts_by_operation(session: AsyncSession, ids: Sequence[UUID]) -> d
     return grouped
 
 
+async def page_of_operations(
+    session: AsyncSession,
+    *,
+    project_id: UUID,
+    wanted: OperationFilter,
+    first: int,
+    after: tuple[datetime, UUID] | None = None,
+) -> Sequence[Operation]:
+    """Newest first."""
+    query = select(Operation).where(*_operation_conditions(project_id, wanted))
+    if after is not None:
+        query = query.where(tuple_(Operation.created_at, Operation.id) < after)
+    found = await session.execute(query.order_by(Operation.created_at.desc(), Operation.id.desc()).limit(first))
+    return found.scalars().all()
+
+
+async def count_operations(session: AsyncSession, *, project_id: UUID, wanted: OperationFilter) -> int:
+    conditions = _operation_conditions(project_id, wanted)
+    found = await session.execute(select(func.count()).select_from(Operation).where(*conditions))
+    return found.scalar_one()
+
+
+async def newest_operations(
+    session: AsyncSession, instance_ids: Sequence[UUID], *, project_id: UUID, first: int
+) -> dict[UUID, list[Operation]]:
+    """The newest of each instance, newest first: one walk of an index per instance, in one query."""
+    instances = func.unnest(cast(list(instance_ids), ARRAY(Uuid))).column_valued("wanted")
+    newest = (
+        select(Operation)
+        .where(Operation.instance_id == instances, Operation.project_id == project_id)
+        .order_by(Operation.created_at.desc(), Operation.id.desc())
+        .limit(first)
+        .lateral("newest")
+    )
+    of_newest = aliased(Operation, newest)
+    found = await session.execute(select(of_newest).select_from(instances).join(newest, true()))
+    grouped: dict[UUID, list[Operation]] = {instance_id: [] for instance_id in instance_ids}
+    for row in found.scalars():
+        grouped[row.instance_id].append(row)
+    return {
+        instance_id: sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)
+        for instance_id, rows in grouped.items()
+    }
+
+
+def _operation_conditions(project_id: UUID, wanted: OperationFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [Operation.project_id == project_id]
+    if wanted.instance_id is not None:
+        conditions.append(Operation.instance_id == wanted.instance_id)
+    if wanted.kinds:
+        conditions.append(Operation.kind.in_([kind.value for kind in wanted.kinds]))
+    if wanted.statuses:
+        conditions.append(Operation.status.in_([status.value for status in wanted.statuses]))
+    return conditions
+
+
 def _conditions(project_id: UUID, wanted: InstanceFilter) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = [Instance.project_id == project_id]
     if wanted.statuses:
         conditions.append(Instance.status.in_([status.value for status in wanted.statuses]))
     else:
-        conditions.append(Instance.status != InstanceStatus.DELETED)
+        conditions.append(LIVING)
+    if wanted.name_contains:
+        conditions.append(Instance.name.icontains(wanted.name_contains, autoescape=True))
+    if wanted.labels:
+        conditions.append(Instance.labels.contains(dict(wanted.labels)))
+        conditions.append(LABELLED)
+    if wanted.regions:
+        conditions.append(Instance.region.in_(wanted.regions))
+    if wanted.product_names:
+        conditions.append(Instance.product_name.in_(wanted.product_names))
+    if wanted.created_after is not None:
+        conditions.append(Instance.created_at > wanted.created_after)
+    if wanted.created_before is not None:
+        conditions.append(Instance.created_at < wanted.created_before)
     return conditions

@@ -1,0 +1,33 @@
+"""Small inputs that several mutations share."""
+
+import strawberry
+
+from schema.scalars import BigInt
+
+KEY = "Your own word for this request, 1 to 255 characters: sending it again gives the same answer and does nothing."
+
+
+@strawberry.input(description="An exact amount of money.")
+class MoneyInput:
+    amount_micros: BigInt = strawberry.field(description="Millionths of the currency: 350000 is 0.35 USD.")
+    currency: str = strawberry.field(default="USD", description="Only USD.")
+
+
+@strawberry.input(description="A name and its value.")
+class KeyValueInput:
+    key: str = strawberry.field(description="The name.")
+    value: str = strawberry.field(description="The value.")
+
+
+@strawberry.input(description="A port to expose.")
+class PortInput:
+    port: int = strawberry.field(description="1 to 65535, without 2222, 2223 and 2224.")
+    type: str = strawberry.field(default="http", description="http or tcp.")
+
+
+def mapping(pairs: list[KeyValueInput]) -> dict[str, str]:
+    return {pair.key: pair.value for pair in pairs}
+
+
+def are_unique(pairs: list[KeyValueInput]) -> bool:
+    return len({pair.key for pair in pairs}) == len(pairs)

@@ -1,0 +1,78 @@
+"""What callers can read about operations."""
+
+from datetime import timedelta
+
+import strawberry
+from graphql import GraphQLError
+
+from schema import ids
+from schema.context import Info
+from schema.filters import OperationFilter
+from schema.guards import Requires
+from schema.paging import check_first, cursor_of, read_cursor
+from schema.types.connection import OperationConnection, OperationEdge, PageInfo
+from schema.types.operation import Operation
+from server.errors import NotFound
+from server.instances import reads
+from server.instances.awaiting import await_operation
+from server.words import Role
+
+LONGEST_WAIT = 60  # seconds: below what most proxies allow a request to take
+
+
+@strawberry.type
+class OperationQueries:
+    @strawberry.field(
+        description="One operation; null when there is none of that id.", extensions=[Requires(Role.READER)]
+    )
+    async def operation(self, info: Info, id: strawberry.ID) -> Operation | None:
+        try:
+            row = await info.context.loaders.operation.load(ids.read(ids.OPERATION, id))
+        except NotFound:
+            return None
+        return None if row is None else Operation.of(row)
+
+    @strawberry.field(description="Operations, newest first.", extensions=[Requires(Role.READER)])
+    async def operations(
+        self, info: Info, filter: OperationFilter | None = None, first: int = 50, after: str | None = None
+    ) -> OperationConnection:
+        size = check_first(first)
+        place = None if after is None else read_cursor(after)
+        try:
+            wanted = (filter or OperationFilter()).to_read()
+        except NotFound:
+            wanted = reads.OperationFilter(instance_id=ids.NOBODY)
+        async with info.context.read() as session:
+            rows = await reads.page_of_operations(
+                session, project_id=info.context.caller.project_id, wanted=wanted, first=size + 1, after=place
+            )
+        edges = [OperationEdge(cursor=cursor_of(row.created_at, row.id), node=Operation.of(row)) for row in rows[:size]]
+        return OperationConnection(
+            wanted=wanted,
+            edges=edges,
+            nodes=[edge.node for edge in edges],
+            page_info=PageInfo(has_next_page=len(rows) > size, end_cursor=edges[-1].cursor if edges else None),
+        )
+
+    @strawberry.field(
+        description="The operation as soon as it is over, or as it is when the time is over: ask again then. "
+        "0 to 60 seconds; null when there is none of that id.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def await_operation(self, info: Info, id: strawberry.ID, timeout_seconds: float = 30.0) -> Operation | None:
+        if not 0 <= timeout_seconds <= LONGEST_WAIT:
+            message = f"`timeoutSeconds` must be 0 to {LONGEST_WAIT}."
+            raise GraphQLError(message, extensions={"code": "INVALID_TIMEOUT", "retryable": False})
+        services = info.context.services
+        try:
+            operation_id = ids.read(ids.OPERATION, id)
+        except NotFound:
+            return None
+        row = await await_operation(
+            services.database,
+            services.tail,
+            operation_id,
+            project_id=info.context.caller.project_id,
+            timeout=timedelta(seconds=timeout_seconds),
+        )
+        return None if row is None else Operation.of(row)

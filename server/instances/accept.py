@@ -1,0 +1,141 @@
+"""Accepting what is asked of an instance that exists: start, stop, restart, migrate. The worker does it."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.auth.caller import Caller
+from server.clock import now
+from server.db.engine import Database
+from server.db.tables import Instance
+from server.errors import Invalid, NotFound, Problem
+from server.instances import idempotency, moves, operations, reads
+from server.instances.drafts import is_storable
+from server.instances.estimates import usual_time
+from server.instances.idempotency import Accepted, Asked, once
+from server.instances.verbs import VERBS, Verb, refuse_illegal
+from server.queue.enqueue import enqueue
+from server.words import OperationKind
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The instance meant: by its id or by its name, exactly one of them."""
+
+    id: UUID | None = None
+    name: str | None = None
+
+
+async def accept(
+    database: Database,
+    kind: OperationKind,
+    target: Target,
+    *,
+    by: Caller,
+    key: str | None = None,
+    asked_key: str | None = None,
+) -> Accepted:
+    """Accept a verb: the move, the operation, their events and the job, in one transaction.
+
+    The row is locked first: of two callers racing for one instance, the second finds the operation of the first.
+    """
+    refuse_unclear(target, key)
+    verb = VERBS[kind]
+    fields = {"id": target.id, "name": target.name}
+    asked = Asked.of(by, asked_key or key, f"{kind.lower()}Instance", fields)
+    known = await idempotency.find(database, asked)
+    if known is not None:
+        return known
+    async with database.read() as session:
+        instance = await found(session, target, by)
+        takes = await _takes(session, verb, instance)
+
+    async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
+        return await _write(session, verb, instance.id, operation_id, by=by, takes=takes)
+
+    return await once(database, asked, write)
+
+
+def refuse_unclear(target: Target, key: str | None) -> None:
+    problems = list(idempotency.key_problems(key))
+    if (target.id is None) == (target.name is None):
+        problems.append(Problem("INVALID_TARGET", "Give either the id or the name.", ("input", "id")))
+    if problems:
+        raise Invalid(problems)
+
+
+async def found(session: AsyncSession, target: Target, by: Caller) -> Instance:
+    """The caller's instance, or NotFound."""
+    if target.id is not None:
+        instance = await reads.get_instance(session, target.id, project_id=by.project_id)
+    else:
+        name = str(target.name)
+        can_be = is_storable(name)  # else no instance has such a name
+        instance = await reads.find_instance_by_name(session, name, project_id=by.project_id) if can_be else None
+    if instance is None:
+        raise NotFound("instance", ("input", "id" if target.id is not None else "name"))
+    return instance
+
+
+async def locked(session: AsyncSession, instance_id: UUID, by: Caller) -> Instance:
+    """The caller's instance, locked and with no other operation under way."""
+    instance = await moves.locked(session, instance_id)
+    if instance.project_id != by.project_id:
+        raise NotFound("instance", ("input", "id"))
+    await operations.refuse_second(session, instance_id)
+    return instance
+
+
+async def _takes(session: AsyncSession, verb: Verb, instance: Instance) -> timedelta | None:
+    if not verb.is_estimated:
+        return None
+    return await usual_time(
+        session,
+        verb.kind,
+        project_id=instance.project_id,
+        product_name=instance.product_name,
+        region=instance.region,
+    )
+
+
+async def _write(
+    session: AsyncSession, verb: Verb, instance_id: UUID, operation_id: UUID, *, by: Caller, takes: timedelta | None
+) -> Accepted:
+    instance = await locked(session, instance_id, by)
+    refuse_illegal(verb, instance)
+    if verb.to is None or verb.work is None:
+        raise TypeError(f"{verb.kind} is accepted elsewhere")
+    ready_at = None if takes is None else now() + takes
+    operation = await operations.begin(
+        session,
+        instance,
+        verb.kind,
+        by=by.token_id,
+        id=operation_id,
+        estimated_ready_at=ready_at,
+        before=_before(instance),
+    )
+    cause = moves.Cause(operation.id, by.token_id)
+    # A stopping instance will not be ready at any time.
+    instance = await moves.move(session, instance.id, verb.to, cause=cause, estimated_ready_at=ready_at)
+    await enqueue(
+        session, verb.work(instance.id, operation.id), project_id=instance.project_id, instance_id=instance.id
+    )
+    return Accepted(instance, operation)
+
+
+def _before(instance: Instance) -> dict[str, Any]:
+    return {
+        "status": instance.status,
+        "running_at": _plain(instance.running_at),
+        "ready_at": _plain(instance.ready_at),
+        "failure_code": instance.failure_code,
+        "failure_message": instance.failure_message,
+    }
+
+
+def _plain(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
