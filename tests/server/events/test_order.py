@@ -9,11 +9,13 @@ import pytest
 from sqlalchemy import text
 
 from server.db.engine import Database
+from server.db.signals import Signals
 from server.events.event import EventType
 from server.events.log import append
+from server.events.sequencer import Sequencer
 from server.events.tail import Tail
 
-from .world import PROJECT, change, count, log_of, make_instances, take
+from .world import PROJECT, change, count, log_of, make_instances, running, take, until
 
 
 async def test_sixteen_writers_lose_double_and_disorder_nothing(database: Database, tail: Tail):
@@ -43,6 +45,30 @@ async def test_sixteen_writers_lose_double_and_disorder_nothing(database: Databa
     assert versions == {each: list(range(1, last + 1)) for each, last in latest.items()}
     assert await log_of(database) == [(event.position, event.id) for event in seen]
     assert await count(database, "outbox") == 0
+
+
+async def test_a_backlog_is_numbered_in_the_order_of_each_instances_changes(database: Database, signals: Signals):
+    """Many events of one instance in one batch, and batches that end in the middle of them."""
+    instances = await make_instances(database, 3)
+
+    async def write(number: int) -> None:
+        for turn in range(10):
+            await change(database, instances[(number + turn) % 3])
+
+    await asyncio.gather(*(write(number) for number in range(9)))
+    async with running(Sequencer(database, signals, batch=40)):
+        await until(lambda: is_moved(database))
+
+    async with database.read() as session:
+        rows = await session.execute(text("SELECT instance_id, data FROM event ORDER BY position"))
+        versions: dict[UUID, list[int]] = defaultdict(list)
+        for row in rows:
+            versions[row.instance_id].append(row.data["version"])
+    assert versions == {each: list(range(1, 31)) for each in instances}
+
+
+async def is_moved(database: Database) -> bool:
+    return await count(database, "outbox") == 0
 
 
 async def test_an_event_that_commits_late_comes_after_what_was_seen_before_it(database: Database, tail: Tail):
