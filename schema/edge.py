@@ -1,5 +1,6 @@
 """GraphQL over HTTP and WebSocket: who is asking is settled here, before any of it runs."""
 
+import json
 import time
 from datetime import timedelta
 from typing import Any, cast
@@ -16,9 +17,9 @@ from strawberry.exceptions import ConnectionRejectionError
 from strawberry.subscriptions import GRAPHQL_TRANSPORT_WS_PROTOCOL
 
 from schema.context import Context, Services
-from schema.faults import is_database_away
 from schema.root import schema
 from server.auth.caller import Caller
+from server.db.away import is_database_away
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +47,6 @@ class Edge(GraphQL[Context, None]):
                 send = _logged(send)
                 refusal = await self._let_in(Request(scope))
                 if refusal is not None:
-                    refusal.headers["x-request-id"] = request_id
                     await refusal(scope, receive, send)
                     return
             await super().__call__(scope, receive, send)
@@ -59,10 +59,11 @@ class Edge(GraphQL[Context, None]):
             if not is_database_away(error):
                 raise
             log.warning("request.database_away", error=type(error).__name__)
-            return _error(503, "UNAVAILABLE", "The database can't be reached at the moment. Try again.", True)
+            message = "The database can't be reached at the moment. Try again."
+            return _error(request, 503, message, code="UNAVAILABLE", retryable=True, retryAfterMs=1000)
         if caller is None:
             message = "Send a valid token: Authorization: Bearer pl_..."
-            response = _error(401, "UNAUTHENTICATED", message, False)
+            response = _error(request, 401, message, code="UNAUTHENTICATED", retryable=False)
             response.headers["www-authenticate"] = "Bearer"
             return response
         request.scope["state"]["caller"] = caller
@@ -100,7 +101,10 @@ class Edge(GraphQL[Context, None]):
         return await self._services.tokens.caller_of(secret.strip())
 
     def encode_json(self, data: object) -> str:  # type: ignore[override] # bytes would go out as binary frames, which clients refuse
-        return orjson.dumps(data).decode()
+        try:
+            return orjson.dumps(data).decode()
+        except TypeError:
+            return json.dumps(data)  # an error may repeat half a character of the request; only escapes can hold it
 
 
 def _logged(send: Send) -> Send:
@@ -116,6 +120,8 @@ def _logged(send: Send) -> Send:
     return logged
 
 
-def _error(status: int, code: str, message: str, retryable: bool) -> Response:
-    body = {"errors": [{"message": message, "extensions": {"code": code, "retryable": retryable}}]}
-    return Response(orjson.dumps(body), status_code=status, media_type="application/json")
+def _error(request: Request, status: int, message: str, **extensions: object) -> Response:
+    request_id = str(request.scope["state"]["request_id"])
+    body = {"errors": [{"message": message, "extensions": {**extensions, "requestId": request_id}}]}
+    headers = {"x-request-id": request_id}
+    return Response(orjson.dumps(body), status_code=status, media_type="application/json", headers=headers)

@@ -4,10 +4,9 @@ from typing import Any
 
 import structlog
 from graphql import GraphQLError
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 from strawberry.types import ExecutionContext
 
+from server.db.away import is_database_away
 from server.errors import CircuitOpen, NovitaError, RateLimited
 
 log = structlog.get_logger(__name__)
@@ -47,10 +46,3 @@ def _rewrite(error: GraphQLError, request_id: str | None) -> None:
     if request_id is not None:
         extensions["requestId"] = request_id
     error.extensions = extensions
-
-
-def is_database_away(error: BaseException) -> bool:
-    """A connection that broke, could not be made, or did not come free in time."""
-    if isinstance(error, ConnectionError | OSError | TimeoutError | PoolTimeout | InterfaceError | OperationalError):
-        return True
-    return isinstance(error, DBAPIError) and error.connection_invalidated

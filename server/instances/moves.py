@@ -118,7 +118,7 @@ async def locked(session: AsyncSession, instance_id: UUID) -> Instance:
     )
     instance = found.scalar_one_or_none()
     if instance is None:
-        raise NotFound("instance")
+        raise NotFound("instance", ("input", "id"))  # as for another project's: nobody can tell the two apart
     return instance
 
 

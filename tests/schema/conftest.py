@@ -1,0 +1,68 @@
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from server.auth.caller import Caller
+from server.db.engine import Database
+from server.db.signals import Signals
+from tests.schema.api import Answer, Server, serving
+from tests.world import World, a_simulator
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One caller of the served application, and the world behind it."""
+
+    server: Server
+    world: World
+    token: str
+    caller: Caller
+
+    async def ask(self, document: str, *, token: str | None = None, **variables: Any) -> Answer:
+        return await self.server.ask(document, token=token or self.token, variables=variables)
+
+    async def create(self, **fields: Any) -> dict[str, Any]:
+        """The payload of a createInstance."""
+        document = """
+            mutation ($input: CreateInstanceInput!) {
+              createInstance(input: $input) {
+                replayed instance { id name status version } operation { id status }
+                errors { __typename code message path ... on NoCapacity { attempts { region billingMode code } } }
+              }
+            }
+        """
+        given = {"name": "web", "productName": "RTX 4090 24GB", "image": "nginx", **fields}
+        return (await self.ask(document, input=given)).data["createInstance"]
+
+    async def delete(self, id: str, *, token: str | None = None) -> dict[str, Any]:
+        document = """
+            mutation ($id: ID!) {
+              deleteInstance(input: {id: $id}) {
+                instance { id status } operation { id kind status }
+                errors { __typename code path ... on InvalidTransition { current allowed } }
+              }
+            }
+        """
+        return (await self.ask(document, token=token, id=id)).data["deleteInstance"]
+
+
+@pytest.fixture(scope="session")
+async def server(migrated_url: str) -> AsyncIterator[Server]:
+    """Without a worker: what happens, happens because the test works."""
+    async with a_simulator(stock_factor=1000) as simulator, serving(migrated_url, simulator) as server:
+        yield server
+
+
+@pytest.fixture
+async def api(server: Server, database: Database, signals: Signals) -> AsyncIterator[Api]:
+    world = World(database, signals, server.simulator)
+    await world.open()
+    token, caller = await world.new_token()
+    world.caller = caller
+    try:
+        yield Api(server, world, token, caller)
+    finally:
+        world.faults()
+        await world.close()
