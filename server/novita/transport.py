@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import structlog
 
-from server.errors import CircuitOpen, NovitaError, ProviderError, ProviderTimeout, ProviderUnreachable
+from server.errors import CircuitOpen, NovitaError, ProviderError
 from server.novita.breaker import Breaker, Permit
 from server.novita.call import Call
 from server.novita.fields import Fields, Unreadable, parse
@@ -114,10 +114,8 @@ def _judge(error: NovitaError, permit: Permit) -> None:
         return  # leaving without a verdict
     if isinstance(error, NotConnected):
         permit.not_connected()
-    elif isinstance(error, ProviderTimeout | ProviderUnreachable):
-        permit.failed()
-    elif isinstance(error, ProviderError) and (error.status is None or error.status >= 500):
-        permit.failed()  # without a status it was not even HTTP
+    elif error.status is None or error.status >= 500:
+        permit.failed()  # without a status nothing came that could be read as an answer
     else:
         permit.answered()
 

@@ -177,6 +177,15 @@ async def test_an_open_breaker_is_certain():
         assert len(scripted.requests) == 5
 
 
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 409, 422, 429, 499])
+async def test_no_client_error_opens_the_breaker(status: int):
+    async with provider(answer(status)) as scripted, client_of(scripted.url) as client:
+        for _ in range(20):
+            await failure_of(client)
+        assert len(scripted.requests) == 20
+        assert client.breaker.snapshot().circuits == {}
+
+
 async def test_a_place_in_our_own_line_that_takes_too_long_is_certain():
     retry = Retry(deadline=timedelta(seconds=0.1))
     async with (
