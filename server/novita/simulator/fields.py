@@ -1,8 +1,12 @@
 """Reads one field of a JSON body, or refuses it the way the provider does."""
 
+import re
 from typing import cast
 
 from server.novita.simulator.wire import JsonObject, bad_param
+
+# Numbers come as numbers and as strings of digits.
+DIGITS = re.compile(r"-?[0-9]{1,18}")
 
 
 def text(body: JsonObject, name: str, *, least: int = 0, most: int = 255, default: str = "") -> str:
@@ -25,7 +29,7 @@ def number(body: JsonObject, name: str, *, least: int, most: int, default: int |
         if default is None:
             raise bad_param(f"{name} is required", name)
         return default
-    if isinstance(value, str) and value.lstrip("-").isdigit():
+    if isinstance(value, str) and DIGITS.fullmatch(value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         raise bad_param(f"{name} must be an integer", name)
@@ -81,7 +85,7 @@ RESERVED_PORTS = frozenset({2222, 2223, 2224})
 
 
 def port_number(value: object, name: str) -> int:
-    if isinstance(value, str) and value.isdigit():
+    if isinstance(value, str) and DIGITS.fullmatch(value):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 65535:
         raise bad_param(f"{name}: a port must be between 1 and 65535", name)

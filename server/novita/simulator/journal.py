@@ -47,7 +47,12 @@ class Journal:
 
     def append(self, records: Sequence[Record]) -> None:
         line = orjson.dumps(records) + b"\n"
-        _write_all(self._fd, line)
+        try:
+            _write_all(self._fd, line)
+        except OSError:
+            # A full disk took part of the line; the next one must not be glued to it.
+            os.ftruncate(self._fd, self._size)
+            raise
         self._size += len(line)
 
     @property

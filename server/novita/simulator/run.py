@@ -42,9 +42,13 @@ class Simulator:
         self._wake = asyncio.Event()
 
     async def start(self) -> None:
-        bound = _bind(self.options.host, self.options.port)
+        try:
+            bound = _bind(self.options.host, self.options.port)
+        except OSError:
+            self.world.close()
+            raise
         host, port = bound.getsockname()[:2]
-        self.url = self.world.public_url = f"http://{host}:{port}"
+        self.url = self.world.public_url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{port}"
         self.world.endpoints = self.endpoints
         self.world.on_plan = self._wake.set
         # First those that ran when the simulator went down; then what became of all of them meanwhile.
@@ -58,6 +62,8 @@ class Simulator:
             lifespan="off",
             log_config=None,
             access_log=False,
+            # Longer than any client keeps an idle connection, so that none is closed just as it is used again.
+            timeout_keep_alive=120,
             proxy_headers=False,
             server_header=False,
             date_header=False,
@@ -70,6 +76,7 @@ class Simulator:
 
     async def stop(self) -> None:
         if self._server is None or self._pacer is None:
+            self.world.close()
             return
         self._server.close()
         self._pacer.cancel()

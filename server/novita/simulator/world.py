@@ -214,6 +214,7 @@ class World:
         if self._journal is not None:
             self.commit()
             self._journal.close()
+            self._journal = None
 
     def _push_next(self, instance: Instance) -> None:
         if instance.steps:

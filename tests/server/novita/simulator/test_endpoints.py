@@ -150,7 +150,6 @@ async def test_a_port_that_is_taken_is_an_error_at_once():
         simulator = Simulator(SimulatorOptions(port=taken.getsockname()[1]))
         with pytest.raises(OSError, match="in use"):
             await simulator.start()
-        simulator.world.close()
 
 
 async def test_the_log_addresses_of_an_instance_answer(account: Account):
