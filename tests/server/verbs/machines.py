@@ -1,0 +1,146 @@
+"""Instances with a machine behind them, brought to where a test wants them, and verbs asked of them."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+from sqlalchemy import text
+
+from server.db.tables import Instance
+from server.instances.accept import Target, accept
+from server.instances.cancel import Cancelled, cancel_operation
+from server.instances.drafts import Port
+from server.instances.idempotency import Accepted
+from server.instances.update import UpdateDraft, update_instance
+from server.novita.client import NovitaClient
+from server.novita.simulator.instances import Instance as Machine
+from server.words import InstanceStatus, OperationKind
+from tests.world import World
+
+START = "POST /gpu/instance/start"
+STOP = "POST /gpu/instance/stop"
+RESTART = "POST /gpu/instance/restart"
+MIGRATE = "POST /gpu/instance/migrate"
+EDIT = "POST /gpu/instance/edit"
+CHANGES = (START, STOP, RESTART, MIGRATE, EDIT, "POST /gpu/instance/delete", "POST /gpu/instance/upgrade")
+
+# What each verb asks of the provider.
+ROUTES = {
+    OperationKind.START: START,
+    OperationKind.STOP: STOP,
+    OperationKind.RESTART: RESTART,
+    OperationKind.MIGRATE: MIGRATE,
+    OperationKind.UPDATE: EDIT,
+}
+
+
+async def ready(world: World, name: str = "one", ports: tuple[Port, ...] = ()) -> UUID:
+    """A READY instance whose machine runs; the log begins after it."""
+    accepted = await world.create(name, ports=ports)
+    await world.work_until_over(accepted.operation.id)
+    assert (await world.instance(accepted.instance.id))["status"] == InstanceStatus.READY
+    await forget(world)
+    return accepted.instance.id
+
+
+async def exited(world: World, name: str = "one", ports: tuple[Port, ...] = ()) -> UUID:
+    """An EXITED instance whose machine is stopped; the log begins after it."""
+    instance_id = await ready(world, name, ports)
+    accepted = await ask(world, OperationKind.STOP, instance_id)
+    await world.work_until_over(accepted.operation.id)
+    await forget(world)
+    return instance_id
+
+
+async def fit_for(world: World, kind: OperationKind, name: str = "one") -> UUID:
+    """An instance of which that verb may be asked."""
+    return await (exited if kind is OperationKind.START else ready)(world, name)
+
+
+async def forget(world: World) -> None:
+    """Nothing was announced and nothing was asked so far."""
+    await world.execute("DELETE FROM outbox")
+    world.simulator.world.calls.clear()
+
+
+async def ask(world: World, kind: OperationKind, instance_id: UUID, key: str | None = None) -> Accepted:
+    if kind is OperationKind.UPDATE:
+        draft = UpdateDraft(ports=(Port(8080, "http"),), idempotency_key=key)
+        return await update_instance(world.database, instance_id, draft, by=world.caller)
+    return await accept(world.database, kind, Target(instance_id), by=world.caller, key=key)
+
+
+async def done(world: World, kind: OperationKind, instance_id: UUID) -> asyncpg.Record:
+    """Ask for it and work until it is over."""
+    accepted = await ask(world, kind, instance_id)
+    return await world.work_until_over(accepted.operation.id)
+
+
+async def cancel(world: World, operation_id: UUID, **options: Any) -> Cancelled:
+    return await cancel_operation(world.database, operation_id, by=world.caller, **options)
+
+
+async def status_of(world: World, instance_id: UUID) -> str:
+    return str((await world.instance(instance_id))["status"])
+
+
+async def moves_of(world: World, instance_id: UUID) -> list[str]:
+    """Every event but the notes of what was seen meanwhile."""
+    return [each for each in await world.event_types(instance_id) if each != "instance.changed"]
+
+
+def machine(world: World) -> Machine:
+    (found,) = world.machines()
+    return found
+
+
+def changes(world: World) -> dict[str, int]:
+    """The calls that change something at the provider, and how often they came."""
+    return {route: world.calls(route) for route in CHANGES if world.calls(route)}
+
+
+class Dying(NovitaClient):
+    """Its process ends right after the provider has accepted a change."""
+
+    async def start_instance(self, *args: Any, **options: Any) -> None:
+        await super().start_instance(*args, **options)
+        raise asyncio.CancelledError
+
+    async def stop_instance(self, *args: Any, **options: Any) -> None:
+        await super().stop_instance(*args, **options)
+        raise asyncio.CancelledError
+
+    async def restart_instance(self, *args: Any, **options: Any) -> None:
+        await super().restart_instance(*args, **options)
+        raise asyncio.CancelledError
+
+    async def migrate_instance(self, *args: Any, **options: Any) -> str | None:
+        await super().migrate_instance(*args, **options)
+        raise asyncio.CancelledError
+
+    async def edit_instance(self, *args: Any, **options: Any) -> None:
+        await super().edit_instance(*args, **options)
+        raise asyncio.CancelledError
+
+
+async def rescue(world: World) -> None:
+    """What a dead worker held is free again."""
+    await world.execute("UPDATE job SET status = 'WAITING', claim = NULL, worker_id = NULL, claimed_at = NULL")
+
+
+async def row_of(world: World, instance_id: UUID) -> Instance:
+    async with world.database.read() as session:
+        return await session.get_one(Instance, instance_id)
+
+
+async def age(world: World, operation_id: UUID, seconds: int) -> None:
+    """As if it had been accepted, and the provider asked, so much earlier."""
+    async with world.database.write() as session:
+        await session.execute(
+            text(
+                "UPDATE operation SET created_at = created_at - make_interval(secs => :seconds),"
+                " asked_at = asked_at - make_interval(secs => :seconds) WHERE id = :id"
+            ),
+            {"seconds": seconds, "id": operation_id},
+        )
