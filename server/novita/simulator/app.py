@@ -207,15 +207,15 @@ class Exchange:
         headers = [(b"content-type", JSON), (b"content-length", b"%d" % len(body))]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
-        transport = self._scope.get(TRANSPORT)
-        if isinstance(transport, asyncio.Transport):
+        transport: asyncio.Transport | None = self._scope.get(TRANSPORT)  # uvloop's is of another class
+        if transport is not None:
             # Not abort: what was written must arrive first.
             transport.close()
         await self.hang()
 
     def _abort(self) -> None:
-        transport = self._scope.get(TRANSPORT)
-        if isinstance(transport, asyncio.Transport):
+        transport: asyncio.Transport | None = self._scope.get(TRANSPORT)
+        if transport is not None:
             transport.abort()
 
 
