@@ -59,8 +59,11 @@ clean: ## Remove what these commands made (not the data in .pilotlight)
 $(VENV)/.installed: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("Pilotlight needs Python 3.11 or newer; say which: make PYTHON=python3.12 ...") \
 	  if sys.version_info < (3, 11) else None'
+	@echo "Installing into $(VENV): once, and again when requirements.lock changes"
 	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
 	@test -x $(BIN)/uv || $(PYTHON) -m pip -q --disable-pip-version-check --python $(BIN)/python install uv==$(UV_VERSION)
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --require-hashes -r requirements.lock
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --no-deps --no-build-isolation -e .
+	@# Compiles what a start imports; where PYTHONDONTWRITEBYTECODE is set, every start would do that again.
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pilotlight version > /dev/null
 	@touch $@
