@@ -11,10 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from schema.loaders import Loaders
 from server.auth.caller import Caller
 from server.auth.tokens import Tokens
+from server.catalog.caches import Caches
 from server.catalog.catalog import Catalog
 from server.config import Settings
 from server.db.engine import Database
 from server.events.tail import Tail
+from server.instances.watch import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class Services:
 
     database: Database
     catalog: Catalog
+    caches: Caches
+    watch: Watch
     tail: Tail
     tokens: Tokens
     settings: Settings

@@ -3,13 +3,16 @@
 import strawberry
 
 from schema import ids
+from schema.catalog_queries import CatalogQueries
 from schema.context import Info
 from schema.filters import InstanceFilter, InstanceOrderBy, OrderDirection
+from schema.fleet_queries import FleetQueries
 from schema.guards import Requires
 from schema.operation_queries import OperationQueries
 from schema.paging import check_first, order_cursor, read_order_cursor
 from schema.types.connection import InstanceConnection, InstanceEdge, PageInfo
 from schema.types.instance import Instance
+from server.db import tables
 from server.errors import NotFound
 from server.instances import reads
 from server.instances.drafts import name_problems
@@ -17,7 +20,7 @@ from server.words import Role
 
 
 @strawberry.type(description="What callers can read.")
-class Query(OperationQueries):
+class Query(OperationQueries, CatalogQueries, FleetQueries):
     @strawberry.field(
         description="One instance; null when there is none of that id.", extensions=[Requires(Role.READER)]
     )
@@ -26,7 +29,7 @@ class Query(OperationQueries):
             row = await info.context.loaders.instance.load(ids.read(ids.INSTANCE, id))
         except NotFound:
             return None
-        return None if row is None else Instance.of(row)
+        return None if row is None else await _up_to_date(row, info)
 
     @strawberry.field(
         description="The instance of that name that is not deleted; null when there is none.",
@@ -37,7 +40,7 @@ class Query(OperationQueries):
             return None  # no instance can have such a name
         async with info.context.read() as session:
             row = await reads.find_instance_by_name(session, name, project_id=info.context.caller.project_id)
-        return None if row is None else Instance.of(row)
+        return None if row is None else await _up_to_date(row, info)
 
     @strawberry.field(
         description="Instances; newest first, unless told otherwise. A cursor belongs to the order it was made in.",
@@ -74,3 +77,9 @@ class Query(OperationQueries):
             nodes=[edge.node for edge in edges],
             page_info=PageInfo(has_next_page=len(rows) > size, end_cursor=edges[-1].cursor if edges else None),
         )
+
+
+async def _up_to_date(row: tables.Instance, info: Info) -> Instance:
+    """One that is moving is looked at if nobody did for a while; the provider being away is never an error here."""
+    reading = await info.context.services.watch.read(row)
+    return Instance.of(reading.instance, seen_at=reading.seen_at)

@@ -6,6 +6,7 @@ from strawberry.schema.config import StrawberryConfig
 from schema.errors import ALL_ERRORS
 from schema.faults import Faults
 from schema.mutations.bulk import BulkMutations
+from schema.mutations.fleet import FleetMutations
 from schema.mutations.instances import InstanceMutations
 from schema.mutations.lifecycle import LifecycleMutations
 from schema.mutations.operations import OperationMutations
@@ -15,7 +16,7 @@ from schema.subscriptions import Subscription
 
 
 @strawberry.type(description="What callers can ask for. Each answers with what was accepted, or why it was refused.")
-class Mutation(InstanceMutations, LifecycleMutations, BulkMutations, OperationMutations):
+class Mutation(InstanceMutations, LifecycleMutations, BulkMutations, OperationMutations, FleetMutations):
     pass
 
 

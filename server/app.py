@@ -34,6 +34,8 @@ def create_app(runtime: Runtime) -> Starlette:
         Services(
             database=runtime.database,
             catalog=runtime.catalog,
+            caches=runtime.caches,
+            watch=runtime.watch,
             tail=runtime.tail,
             tokens=runtime.tokens,
             settings=runtime.settings,

@@ -7,12 +7,16 @@ from typing import Self
 from pydantic import SecretStr
 
 from server.auth.tokens import Tokens
+from server.catalog.caches import Caches
 from server.catalog.catalog import Catalog
+from server.catalog.shared import Shared
 from server.config import Settings
 from server.db.engine import Database
 from server.db.signals import Signals
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
+from server.instances.lookout import Lookout
+from server.instances.watch import Watch
 from server.jobs.handler import Services, all_handlers
 from server.novita.client import NovitaClient
 from server.probes.probe import Prober
@@ -44,9 +48,24 @@ class Runtime:
             breaker_threshold=settings.breaker_threshold,
             breaker_recovery=settings.breaker_recovery,
         )
+        self.caches = Caches(Shared(settings.redis_url) if settings.redis_url is not None else None)
         self.catalog = Catalog(
-            self.novita, product_ttl=settings.product_cache_ttl, template_ttl=settings.template_cache_ttl
+            self.novita,
+            product_ttl=settings.product_cache_ttl,
+            template_ttl=settings.template_cache_ttl,
+            caches=self.caches,
         )
+        self.lookout = Lookout(self.novita, calls_per_minute=settings.novita_rate_limit)
+        self.watch = Watch(
+            self.database,
+            self.novita,
+            self.lookout,
+            self.caches,
+            instance_ttl=settings.instance_cache_ttl,
+            state_ttl=settings.instance_state_cache_ttl,
+            fleet_ttl=settings.fleet_cache_ttl,
+        )
+        self.database.on_written = self.watch.forget
         self.tokens = Tokens(self.database)
         self.tail = Tail(self.database, self.signals)
         self.worker: Worker | None = None
@@ -54,7 +73,9 @@ class Runtime:
 
     async def __aenter__(self) -> Self:
         self._stack.push_async_callback(self.database.close)
+        self._stack.push_async_callback(self.caches.close)
         await self._stack.enter_async_context(self.novita)
+        self._stack.push_async_callback(self.lookout.close)
         self.signals.start()
         self._stack.push_async_callback(self.signals.stop)
         # Every process stands for election: as long as one of any kind lives, the log goes on.
@@ -80,6 +101,7 @@ class Runtime:
             catalog=self.catalog,
             prober=prober,
             settings=self.settings,
+            lookout=self.lookout,
         )
         self.worker = Worker(
             self.database,

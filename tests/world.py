@@ -25,6 +25,7 @@ from server.db.tables import Instance, Project, Token
 from server.instances.create import Accepted, Defaults, create_instance
 from server.instances.delete import delete_instance
 from server.instances.drafts import CreateDraft
+from server.instances.lookout import Lookout
 from server.jobs.handler import Services, all_handlers
 from server.novita.client import NovitaClient
 from server.novita.retry import Retry
@@ -123,7 +124,12 @@ class World:
 
     def worker_with(self, novita: NovitaClient) -> Worker:
         services = Services(
-            database=self.database, novita=novita, catalog=self.catalog, prober=self.prober, settings=self.settings
+            database=self.database,
+            novita=novita,
+            catalog=self.catalog,
+            prober=self.prober,
+            settings=self.settings,
+            lookout=Lookout(novita, calls_per_minute=self.settings.novita_rate_limit),
         )
         return Worker(
             self.database,

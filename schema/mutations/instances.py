@@ -22,6 +22,9 @@ class CreateInstanceInput:
     product_name: str = strawberry.field(description="The product, such as RTX 4090 24GB.")
     template_id: strawberry.ID | None = strawberry.field(default=None, description="A template of the provider's.")
     image: str | None = strawberry.field(default=None, description="A container image.")
+    registry_auth_id: strawberry.ID | None = strawberry.field(
+        default=None, description="A stored registry auth for a private image, in place of the template's."
+    )
     gpu_count: int = strawberry.field(default=1, description="1 to 8.")
     rootfs_size_gb: int | None = strawberry.field(
         default=None, description="Root disk, 10 to 1000 GB; without it the template's, but at least 60."
@@ -57,6 +60,7 @@ class CreateInstanceInput:
             product_name=self.product_name,
             template_id=None if self.template_id is None else str(self.template_id),
             image=self.image,
+            registry_auth_id=None if self.registry_auth_id is None else str(self.registry_auth_id),
             gpu_count=self.gpu_count,
             rootfs_size_gb=self.rootfs_size_gb,
             region=self.region,

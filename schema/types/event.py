@@ -42,7 +42,7 @@ class InstanceEvent:
             caused_by=strawberry.ID(ids.shown(ids.TOKEN, event.caused_by)) if event.caused_by else None,
             previous_status=InstanceStatus(previous) if previous else None,
             status=InstanceStatus(status) if status else None,
-            instance=Instance.of(restored(tables.Instance, instance)) if instance else None,
+            instance=Instance.of(restored(tables.Instance, instance), at=event.occurred_at) if instance else None,
             operation=Operation.of(restored(tables.Operation, operation)) if operation else None,
         )
 

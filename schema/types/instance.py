@@ -12,6 +12,7 @@ from schema.types.money import Money
 from schema.types.operation import Operation
 from server.db import tables
 from server.instances.verbs import actions
+from server.instances.watch import FRESH_FOR, unseen_for
 from server.words import Billing, InstanceStatus, OperationKind
 
 strawberry.enum(
@@ -82,6 +83,12 @@ class Instance:
     endpoints: list[Endpoint] = strawberry.field(description="Where it can be reached, while it runs.")
     spot_reclaim_at: datetime | None = strawberry.field(description="When the provider will take a spot instance back.")
     observed_at: datetime | None = strawberry.field(description="When the provider was last asked about it.")
+    stale: bool = strawberry.field(
+        description="Whether it is moving and nobody could see where it stands for a while: this is the last known."
+    )
+    stale_for_seconds: float | None = strawberry.field(
+        description="How long ago a moving instance was last seen at the provider; null for one at rest."
+    )
     created_at: datetime = strawberry.field(description="When it was asked for.")
     updated_at: datetime = strawberry.field(description="When anything about it last changed.")
     estimated_ready_at: datetime | None = strawberry.field(description="When it will probably be READY.")
@@ -107,8 +114,10 @@ class Instance:
         return [Operation.of(row) for row in rows]
 
     @classmethod
-    def of(cls, row: tables.Instance) -> "Instance":
+    def of(cls, row: tables.Instance, *, seen_at: datetime | None = None, at: datetime | None = None) -> "Instance":
+        """`seen_at` where it is known better than the row does; `at` where the row is of another moment than now."""
         failure = None
+        unseen = unseen_for(row, seen_at=seen_at, at=at)
         possible = actions(InstanceStatus(row.status), has_machine=row.novita_id is not None)
         if row.failure_code is not None:
             failure = InstanceFailure(code=row.failure_code, message=row.failure_message or "", actions=possible)
@@ -144,6 +153,8 @@ class Instance:
             ],
             spot_reclaim_at=row.spot_reclaim_at,
             observed_at=row.observed_at,
+            stale=unseen is not None and unseen > FRESH_FOR,
+            stale_for_seconds=None if unseen is None else unseen.total_seconds(),
             created_at=row.created_at,
             updated_at=row.updated_at,
             estimated_ready_at=row.estimated_ready_at,

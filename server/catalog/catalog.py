@@ -8,6 +8,8 @@ from server.catalog.caches import Caches
 from server.novita.client import NovitaClient
 from server.novita.wire import Cluster, Product, RegistryAuth, Template
 
+__all__ = ["Catalog", "Cluster", "Product", "RegistryAuth", "Template"]
+
 REGIONS = "regions"
 REGISTRY_AUTHS = "registryAuths"
 # Short: somebody who has just stored a credential wants to use it.

@@ -61,13 +61,26 @@ class Placement:
 
 async def place(catalog: Catalog, wish: Wish) -> Placement:
     """Region by region in the caller's order; within one, spot before on demand; within that, the lowest price."""
-    clusters = await catalog.regions()
-    pairs = [(region, mode) for region in wish.regions for mode in MODES[wish.billing]]
-    judged = await asyncio.gather(*(_judge(catalog, clusters, wish, region, mode) for region, mode in pairs))
+    judged = await judge(catalog, wish)
     return Placement(
         candidates=tuple(item for item in judged if isinstance(item, Candidate)),
         refusals=tuple(item for item in judged if isinstance(item, Refusal)),
     )
+
+
+async def judge(catalog: Catalog, wish: Wish) -> tuple[Candidate | Refusal, ...]:
+    """Every region and way to pay, in the order in which they are to be tried."""
+    clusters = await catalog.regions()
+    pairs = [(region, mode) for region in wish.regions for mode in MODES[wish.billing]]
+    judged = await asyncio.gather(*(_judge(catalog, clusters, wish, region, mode) for region, mode in pairs))
+    return tuple(judged)
+
+
+async def warm(catalog: Catalog, regions: Sequence[str], billing: Billing) -> None:
+    """Fetch what judging will need, while something else is being looked up."""
+    clusters = await catalog.regions()
+    ids = [cluster.id for region in regions if (cluster := find_cluster(clusters, region)) is not None]
+    await asyncio.gather(*(catalog.products(cluster_id, mode) for cluster_id in ids for mode in MODES[billing]))
 
 
 async def _judge(

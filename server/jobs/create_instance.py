@@ -109,6 +109,8 @@ async def _ask_next(standing: Standing, work: CreateInstance, tools: Tools) -> O
     candidate = _first_untried(placement, standing.past)
     if candidate is None:
         return await _give_up(placement, standing, work, tools)
+    if instance.image_auth_id is not None and not await tools.catalog.has_registry_auth(instance.image_auth_id):
+        return await _no_registry_auth(instance.image_auth_id, work, tools)
     async with tools.write() as session:
         if await operations.still_open(session, work.operation_id) is None:
             return Done()  # deleted or cancelled while we placed it: nobody would look after a machine made now
@@ -198,6 +200,15 @@ async def _give_up(placement: Placement, standing: Standing, work: CreateInstanc
     async with tools.write() as session:
         await attempts.note_refusals(session, standing.instance, work.operation_id, placement.refusals)
         reason = Reason("NO_OPTIMAL_PRODUCT_ANY_REGION", message, retryable=True)
+        await fail_operation(session, work.instance_id, work.operation_id, reason)
+    return Done()
+
+
+async def _no_registry_auth(auth_id: str, work: CreateInstance, tools: Tools) -> Outcome:
+    """Asked anyway, the provider would make a machine, bill it, and fail to pull its image."""
+    message = f"The provider has no registry auth {auth_id} in this account."
+    async with tools.write() as session:
+        reason = Reason("REGISTRY_AUTH_NOT_FOUND", message, retryable=False)
         await fail_operation(session, work.instance_id, work.operation_id, reason)
     return Done()
 

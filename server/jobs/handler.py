@@ -44,12 +44,10 @@ class Services:
     catalog: Catalog
     prober: Prober
     settings: Settings
-    lookout: Lookout = field(init=False)
+    lookout: Lookout
     standings: Standings = field(init=False)
 
     def __post_init__(self) -> None:
-        lookout = Lookout(self.novita, calls_per_minute=self.settings.novita_rate_limit)
-        object.__setattr__(self, "lookout", lookout)
         object.__setattr__(self, "standings", Standings(self.database))
 
 
