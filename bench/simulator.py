@@ -2,6 +2,8 @@
 
 The simulator runs in a process of its own (one core); the load comes from this one, over loopback, on a fixed
 number of connections, each waiting for its answer before it asks again.
+
+Run it as `python -m bench.simulator`; started by its path, scripts of this folder would hide modules of Python's own.
 """
 
 import argparse
