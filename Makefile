@@ -65,5 +65,5 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --require-hashes -r requirements.lock
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --no-deps --no-build-isolation -e .
 	@# Compiles what a start imports; where PYTHONDONTWRITEBYTECODE is set, every start would do that again.
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/pilotlight version > /dev/null
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pilotlight version > /dev/null 2>&1 || true
 	@touch $@
