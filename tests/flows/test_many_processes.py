@@ -40,7 +40,7 @@ async def cluster(new_database: Any, tmp_path_factory: pytest.TempPathFactory) -
     tmp_path = tmp_path_factory.mktemp("cluster")
     url = await new_database()
     settings = {"DATABASE_URL": url, "NOVITA_API_KEY": "sk_x", "LOG_FORMAT": "json"}
-    settings |= {"MAX_CONCURRENT_JOBS": str(SLOTS), "REQUEST_TIMEOUT": "4s"}
+    settings |= {"MAX_CONCURRENT_JOBS": str(SLOTS), "REQUEST_TIMEOUT": "3s", "BREAKER_RECOVERY": "1s"}
     async with AsyncExitStack() as stack:
         simulator = await stack.enter_async_context(pilotlight("simulate", "--port", "0"))
         # Ten at once would migrate once as well: see the tests of migrations. Here is the way of every deployment.
@@ -80,7 +80,7 @@ async def test_the_work_is_shared_and_events_of_one_api_reach_subscribers_of_the
 
 async def test_a_worker_that_is_killed_leaves_its_jobs_to_the_other(cluster: Cluster):
     """While all of its creates hang at the provider, so that it holds as many jobs as it can."""
-    hang = {"kind": "hangAfter", "routes": ["POST /gpu/instance/create"], "times": INSTANCES}
+    hang = {"kind": "hangAfter", "routes": ["POST /gpu/instance/create"], "times": 2 * SLOTS}
     await control(cluster.simulator_url, "faults", {"faults": [hang]})
     before = await made(cluster.simulator_url)
     caller = cluster.callers[0]

@@ -107,11 +107,13 @@ class Stream:
     async def until(self, status: str, *ids: str, within: float = 60.0) -> list[Event]:
         """Read on until all of these instances have had that status, or with no ids any instance; all seen so far."""
         async with asyncio.timeout(within):
-            while (
-                not (had := {event["instanceId"] for event in self.seen if event["status"] == status}) or set(ids) - had
-            ):
+            while not self._have_had(status, set(ids)):
                 await self.next(within=within)
         return self.seen
+
+    def _have_had(self, status: str, ids: set[str]) -> bool:
+        had = {str(event["instanceId"]) for event in self.seen if event["status"] == status}
+        return bool(had) and ids <= had
 
 
 def story_of(events: list[Event], instance_id: str) -> list[str]:
