@@ -18,7 +18,7 @@ from starlette.routing import Route, WebSocketRoute
 from schema.context import Services
 from schema.edge import Edge
 from server.db.migrate import check_is_current
-from server.errors import Lagging, StartupProblem
+from server.errors import StartupProblem
 from server.novita.breaker import BreakerState
 from server.runtime import Runtime
 from server.welcome import PAGE
@@ -106,11 +106,7 @@ class Readiness:
         return None
 
     async def _events(self) -> str | None:
-        try:
-            self._runtime.tail.head()
-        except Lagging:
-            return "the event log has not been read yet"
-        return None
+        return None if self._runtime.tail.is_following else "the event log is not being followed"
 
     async def _workers(self) -> str | None:
         async with self._runtime.database.read() as session:

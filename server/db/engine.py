@@ -53,10 +53,14 @@ class Database:
         options: dict[str, Any] = {
             "command_timeout": self._command_timeout,
             "timeout": 10,
-            "server_settings": {"application_name": self._name, "timezone": "UTC"},
+            "server_settings": self._session(),
             **overrides,
         }
         return await asyncpg.connect(self._url, **options)
+
+    def _session(self) -> dict[str, str]:
+        # No statement of ours runs long enough to be worth compiling, and some servers would compile them every time.
+        return {"application_name": self._name, "timezone": "UTC", "jit": "off"}
 
     async def pool(self) -> "asyncpg.Pool[asyncpg.Record]":
         """Raw asyncpg connections for statements where SQLAlchemy's extra round trips count."""
@@ -67,7 +71,7 @@ class Database:
                     min_size=0,
                     max_size=self._pool_size,
                     command_timeout=self._command_timeout,
-                    server_settings={"application_name": self._name, "timezone": "UTC"},
+                    server_settings=self._session(),
                     reset=_keep,  # nothing here sets session state, and the reset is a round trip per use
                 )
             return self._pool

@@ -14,6 +14,7 @@ import asyncpg
 import structlog
 
 from server.db.engine import Database
+from server.db.trouble import DATABASE_TROUBLE
 
 log = structlog.get_logger(__name__)
 
@@ -97,7 +98,7 @@ class Signals:
         while True:
             try:
                 await self._serve_one_connection()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            except DATABASE_TROUBLE as error:
                 log.warning("signals.lost", error=type(error).__name__)
             self.is_hearing = False
             await asyncio.sleep(RECONNECT_AFTER.total_seconds())

@@ -10,9 +10,9 @@ import structlog
 
 from server.db.engine import Database
 from server.db.signals import Signals
+from server.db.trouble import DATABASE_TROUBLE
 from server.events.epoch import confirm_epoch
 from server.events.partitions import PARTITION_SIZE, make_partitions, partitions
-from server.events.trouble import TROUBLE
 
 log = structlog.get_logger(__name__)
 
@@ -110,7 +110,7 @@ class Sequencer:
         while True:
             try:
                 await self._serve_one_connection()
-            except TROUBLE as error:
+            except DATABASE_TROUBLE as error:
                 if self.is_leader:  # once, not at every try while the database is away
                     log.warning("sequencer.lost", error=type(error).__name__)
             except Exception:  # a log that stands still is worse: a new connection starts from what is committed

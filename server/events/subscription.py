@@ -10,11 +10,11 @@ from uuid import UUID
 
 import structlog
 
+from server.db.trouble import DATABASE_TROUBLE
 from server.errors import CursorExpired
 from server.events.cursor import Cursor
 from server.events.event import Event
 from server.events.ring import Ring
-from server.events.trouble import TROUBLE
 
 log = structlog.get_logger(__name__)
 
@@ -165,7 +165,7 @@ class Subscription:
         except CursorExpired as error:
             self.fail(error)
             return
-        except TROUBLE as error:
+        except DATABASE_TROUBLE as error:
             log.warning("subscription.waits", error=type(error).__name__)
             await asyncio.sleep(RETRY_AFTER.total_seconds())
             return

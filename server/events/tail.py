@@ -12,6 +12,7 @@ import structlog
 
 from server.db.engine import Database
 from server.db.signals import Signals, Wakeup
+from server.db.trouble import DATABASE_TROUBLE
 from server.errors import CursorExpired, Lagging
 from server.events.cursor import Cursor
 from server.events.epoch import LogState, confirm_epoch
@@ -19,7 +20,6 @@ from server.events.event import COLUMNS, Event, event_of
 from server.events.replay import check_cursor, page_of_events
 from server.events.ring import Ring
 from server.events.subscription import BACKLOG, Subscription
-from server.events.trouble import TROUBLE
 
 log = structlog.get_logger(__name__)
 
@@ -154,7 +154,7 @@ class Tail:
             while True:
                 try:
                     await self._serve_one_connection(bell)
-                except TROUBLE as error:
+                except DATABASE_TROUBLE as error:
                     if self.is_following:  # once, not at every try while the database is away
                         log.warning("tail.lost", error=type(error).__name__)
                 except Exception:  # every reader of this process hangs on it: begin again from the ring's head

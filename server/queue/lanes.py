@@ -13,10 +13,10 @@ import asyncpg
 import structlog
 
 from server.db.engine import Database
+from server.db.trouble import DATABASE_TROUBLE
 from server.queue import metrics
 from server.queue.run import Finished, Result
 from server.queue.stock import Floors, Stock
-from server.queue.trouble import DATABASE_TROUBLE
 from server.queue.turn import NOTHING, PLANNER, Ask, PutBack, Taken, Turn, take_turn
 
 log = structlog.get_logger(__name__)

@@ -14,7 +14,7 @@ import asyncpg
 import structlog
 
 from server.db.engine import Database
-from server.queue.trouble import DATABASE_TROUBLE
+from server.db.trouble import DATABASE_TROUBLE
 
 log = structlog.get_logger(__name__)
 

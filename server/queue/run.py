@@ -9,6 +9,7 @@ import structlog
 from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from server.db.engine import Database
+from server.db.trouble import is_database_gone
 from server.errors import LostClaim, NovitaError
 from server.queue import metrics
 from server.queue.backoff import Backoff
@@ -30,7 +31,6 @@ from server.queue.outcome import (
     Outcome,
     storable,
 )
-from server.queue.trouble import is_database_gone
 from server.queue.turn import PutBack, Taken
 
 log = structlog.get_logger(__name__)

@@ -14,6 +14,7 @@ import structlog
 
 from server.db.engine import Database
 from server.db.signals import Signals
+from server.db.trouble import DATABASE_TROUBLE
 from server.queue import metrics
 from server.queue.cancel import CANCEL_TOPIC, cancelled_here, claim_cancelled
 from server.queue.enqueue import TOPIC
@@ -23,7 +24,6 @@ from server.queue.rescue import give_back_forgotten, rescue, somebody_died
 from server.queue.run import Result, Runner, release
 from server.queue.slots import Slots, Why
 from server.queue.stock import Stock
-from server.queue.trouble import DATABASE_TROUBLE
 from server.queue.turn import NOTHING, Taken
 
 log = structlog.get_logger(__name__)

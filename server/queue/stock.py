@@ -10,6 +10,7 @@ LARGEST_BATCH = 500
 MOST_AHEAD = 1000
 # What is claimed ahead should start within this time: longer, and it would lie here while another process is idle.
 AHEAD = 0.05
+LONG_SCAN = 0.05  # seconds; a turn without anything in its way takes a fraction of that
 
 
 class Stock:
@@ -68,20 +69,23 @@ class Floors:
     """Where the claim's scan of each kind starts: at the last job taken, past the dead entries before it.
 
     While somebody holds a snapshot open, vacuum can't remove those, and each claim would walk over all of them. What
-    comes in below a floor (from a long transaction, or given back) is found by a scan from the beginning. That is done
-    as often as it may be for a twentieth of the time, which is nearly always where nobody holds a snapshot.
+    comes in below a floor (from a long transaction, or given back) is found by a scan from the beginning. Where nobody
+    holds a snapshot that costs nothing and is done nearly always; where it takes long it may take a twentieth of the
+    time, and a sixtieth while there is enough to do above the floors.
     """
 
     def __init__(self) -> None:
         self._floors: dict[str, tuple[datetime, int]] = {}
         self._whole_at = float("-inf")
         self._whole_took = 0.0
+        self._came_short = True
 
     def choose(self, now: float) -> Mapping[str, tuple[datetime, int]]:
         """The floors for a claim now; none means from the beginning."""
-        if now >= self.whole_from:
-            return {}
-        return self._floors
+        can_wait = self._whole_took > LONG_SCAN and not self._came_short
+        if now < (self._whole_at + 60 * self._whole_took if can_wait else self.whole_from):
+            return self._floors
+        return {}
 
     @property
     def whole_from(self) -> float:
@@ -89,9 +93,11 @@ class Floors:
         return self._whole_at + 20 * self._whole_took
 
     def saw(self, ask: Ask, taken: list[Taken], *, sent: float, now: float) -> None:
+        """Learn from a claim's answer."""
         if not ask.floors:
             self._whole_at = now
             self._whole_took = now - sent
+        self._came_short = bool(ask.floors) and len(taken) < ask.limit
         for job in taken:
             self._floors[job.kind] = (job.due_at, job.id)
 

@@ -10,6 +10,7 @@ import structlog
 
 from server.db.engine import Database
 from server.db.signals import Signals
+from server.db.trouble import DATABASE_TROUBLE
 from server.queue.backoff import Backoff
 from server.queue.claim import Claim
 from server.queue.handler import Handler
@@ -17,7 +18,6 @@ from server.queue.kinds import class_of
 from server.queue.recurring import Recurring, declare, fire_due, next_in
 from server.queue.run import Runner
 from server.queue.shift import Limits, Shift
-from server.queue.trouble import DATABASE_TROUBLE
 
 __all__ = ["Backoff", "Claim", "Handler", "Recurring", "Worker"]
 

@@ -12,10 +12,10 @@ from server.db.embedded import EmbeddedPostgres
 from server.db.engine import Database
 from server.db.migrate import upgrade
 from server.db.signals import Signals
+from server.db.trouble import DATABASE_TROUBLE
 from server.events.event import Event
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
-from server.events.trouble import TROUBLE
 
 from .world import PROJECT, WITHIN, announce, log_of, running, until
 
@@ -36,7 +36,7 @@ async def test_a_reader_sees_the_whole_log_across_a_killed_server(home: Path):
                 try:
                     committed.extend(await announce(database))
                     after += killed.is_set()
-                except TROUBLE:
+                except DATABASE_TROUBLE:
                     await asyncio.sleep(0.02)
 
         seen: list[Event] = []
@@ -50,6 +50,7 @@ async def test_a_reader_sees_the_whole_log_across_a_killed_server(home: Path):
                         killed.set()
 
         async with (
+            running(signals),
             running(Sequencer(database, signals)),
             running(Tail(database, signals, ring_size=10)) as tail,
         ):

@@ -16,8 +16,8 @@ from sqlalchemy import text
 from server.db.embedded import EmbeddedPostgres, find_running
 from server.db.engine import Database
 from server.db.migrate import upgrade
+from server.db.trouble import DATABASE_TROUBLE
 from server.queue.enqueue import enqueue, enqueue_many
-from server.queue.trouble import DATABASE_TROUBLE
 from tests.server.queue.conftest import until
 from tests.server.queue.crew import PROOF, Crew, Hang, Step
 from tests.server.queue.proxy import Proxy

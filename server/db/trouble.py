@@ -3,13 +3,22 @@
 import traceback
 
 import asyncpg
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-DATABASE_TROUBLE = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, DBAPIError, PoolTimeout)
+# What the way to the database may raise when it breaks. InternalClientError is how asyncpg says that the server's
+# farewell arrived in the middle of something; it belongs to neither of its two families.
+DATABASE_TROUBLE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    SQLAlchemyError,
+)
 
 GONE = (
     ConnectionError,
+    asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.AdminShutdownError,
