@@ -5,55 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from server.novita.simulator.instances import Instance, Step, fraction, secret
+from server.novita.simulator.statuses import STAYS
 from server.novita.simulator.wire import Refusal, invalid_state, no_stock
 
 if TYPE_CHECKING:
     from server.novita.simulator.world import World
-
-STATUSES = frozenset(
-    [
-        "pending",
-        "toCreate",
-        "creating",
-        "pulling",
-        "running",
-        "toStart",
-        "starting",
-        "toStop",
-        "stopping",
-        "exited",
-        "toRestart",
-        "restarting",
-        "toRemove",
-        "removing",
-        "removed",
-        "toReset",
-        "resetting",
-        "migrating",
-        "freezing",
-    ]
-)
-
-# Simulated seconds in each passing status; a seeded quarter is added or taken away.
-STAYS = {
-    "pending": 0.3,
-    "toCreate": 0.4,
-    "creating": 1.4,
-    "pulling": 4.6,
-    "toStart": 0.4,
-    "starting": 2.0,
-    "toStop": 0.3,
-    "stopping": 1.2,
-    "toRestart": 0.3,
-    "restarting": 2.0,
-    "toReset": 0.3,
-    "resetting": 1.5,
-    "migrating": 3.0,
-    "freezing": 1.5,
-    "toRemove": 0.3,
-    "removing": 1.0,
-    "removed": 3.0,
-}
 
 
 def begin_create(world: World, instance: Instance, *, pull_fails: bool) -> None:

@@ -6,6 +6,7 @@ from server.novita.simulator import lifecycle
 from server.novita.simulator.creation import create_instance
 from server.novita.simulator.fields import text
 from server.novita.simulator.instances import Instance
+from server.novita.simulator.statuses import STATUSES
 from server.novita.simulator.wire import EMPTY, Call, bad_param, not_found
 from server.novita.simulator.world import World
 
@@ -27,7 +28,7 @@ def get(world: World, call: Call) -> bytes:
 def page(world: World, call: Call) -> bytes:
     start, size = call.page()
     status = call.query("status")
-    if status and status not in lifecycle.STATUSES:
+    if status and status not in STATUSES:
         raise bad_param("status is not a known status", "status")
     needle = call.query("productName").lower()
     products = {p.id for p in world.catalog.products.values() if needle in p.name.lower()} if needle else None
