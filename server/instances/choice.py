@@ -100,17 +100,20 @@ def template_problems(template: Template) -> Iterator[str]:
         yield "image: it is empty"
     elif len(template.image) > MAX_IMAGE:
         yield f"image: it is longer than {MAX_IMAGE} characters"
-    yield from (f"ports: {problem}" for problem in template.problems)
-    for port in template.ports:
-        if not is_possible_port(Port(port.port, port.type)):
-            yield f"ports: {port.port}/{port.type} is not possible"
+    wrong = [*template.problems, *(f"{each.port}/{each.type} is not possible" for each in _impossible(template))]
     numbers = [port.port for port in template.ports]
-    if len(set(numbers)) != len(numbers):
-        yield "ports: one is named twice"
+    wrong += [f"{number} is named twice" for number in sorted(set(numbers)) if numbers.count(number) > 1]
+    if wrong:
+        yield f"ports: {', '.join(wrong[:5])}"
     if template.start_command is not None and len(template.start_command) > MAX_COMMAND:
         yield f"startCommand: it is longer than {MAX_COMMAND} characters"
     if len(template.envs) > MAX_ENV:
         yield f"envs: there are more than {MAX_ENV}"
+
+
+def _impossible(template: Template) -> list[Port]:
+    ports = [Port(port.port, port.type) for port in template.ports]
+    return [port for port in ports if not is_possible_port(port)]
 
 
 async def _template(catalog: Catalog, template_id: str | None) -> Template | None:
