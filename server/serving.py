@@ -35,7 +35,8 @@ class _Server(uvicorn.Server):
 def bind(host: str, port: int) -> socket.socket:
     """Take the port before anything else is started, so that a taken one is told at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio switches Nagle off only then: without it an answer may wait for 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
