@@ -37,7 +37,7 @@ class Subscription:
         self, info: Info, filter: InstanceEventFilter | None = None, after: str | None = None
     ) -> AsyncGenerator[InstanceEvent]:
         wanted = filter or InstanceEventFilter()
-        statuses = None if wanted.statuses is None else frozenset(status.value for status in wanted.statuses)
+        statuses = None if wanted.statuses is None else frozenset(str(status) for status in wanted.statuses)
         try:
             subscription = info.context.services.tail.subscribe(
                 project_id=info.context.caller.project_id,

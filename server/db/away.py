@@ -4,7 +4,7 @@ import asyncpg
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-# Unwrapped, the driver's own errors come from connecting alone: the server is starting, stopping, full, or refuses.
+# The driver's own errors, unwrapped, come from connections outside the pool.
 UNREACHABLE = (
     OSError,
     TimeoutError,
@@ -15,8 +15,9 @@ UNREACHABLE = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
 )
-# Connection trouble, no room, and an operator's shutdown, by the first letters of PostgreSQL's codes.
-GOING_AWAY = ("08", "53", "57P")
+# By the first letters of PostgreSQL's codes: connection trouble, no room, an operator's shutdown, and what it answers
+# to who wants to connect when it lets nobody in (login refused, no such database, database closed).
+GOING_AWAY = ("08", "53", "57P", "28", "3D000", "55000")
 
 
 def is_database_away(error: BaseException) -> bool:

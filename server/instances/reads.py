@@ -188,16 +188,16 @@ def _operation_conditions(project_id: UUID, wanted: OperationFilter) -> list[Col
     if wanted.instance_id is not None:
         conditions.append(Operation.instance_id == wanted.instance_id)
     if wanted.kinds:
-        conditions.append(Operation.kind.in_([kind.value for kind in wanted.kinds]))
+        conditions.append(Operation.kind.in_([str(kind) for kind in wanted.kinds]))
     if wanted.statuses:
-        conditions.append(Operation.status.in_([status.value for status in wanted.statuses]))
+        conditions.append(Operation.status.in_([str(status) for status in wanted.statuses]))
     return conditions
 
 
 def _conditions(project_id: UUID, wanted: InstanceFilter) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = [Instance.project_id == project_id]
     if wanted.statuses:
-        conditions.append(Instance.status.in_([status.value for status in wanted.statuses]))
+        conditions.append(Instance.status.in_([str(status) for status in wanted.statuses]))
     else:
         conditions.append(LIVING)
     if wanted.name_contains:
