@@ -45,10 +45,14 @@ class Queue:
     """What is asked of each of them. `table` is the one that is empty when all is done and committed."""
 
     table: str
+    is_over = False  # for those that do not tell of each job
 
     def __init__(self, url: str) -> None:
         self.url = url
         self.started: asyncio.Queue[float] = asyncio.Queue()
+
+    def end(self, _running: object) -> None:
+        self.is_over = True
 
     async def install(self) -> None:
         """Make the tables."""
@@ -67,15 +71,27 @@ class Queue:
     async def drain(self, concurrency: int, many: int) -> float:
         """Jobs per second, from the worker's start until the table is empty."""
         await self.fill(many)
+        self.started = asyncio.Queue()
         watch = await asyncpg.connect(self.url)
         started = time.perf_counter()
         stop = await self.run(concurrency)
+        # The table is looked at only at the end: while a snapshot is held, each look walks over all that is dead in it.
+        while self.started.qsize() < many and not self.is_over:  # noqa: ASYNC110 - counted up by the worker
+            await asyncio.sleep(0.005)
         while await watch.fetchval(f"SELECT EXISTS (SELECT FROM {self.table})"):  # noqa: ASYNC110 - seen from outside
             await asyncio.sleep(0.01)
         took = time.perf_counter() - started
         await stop()
         await watch.close()
         return many / took
+
+    async def churn(self, concurrency: int, many: int, seconds: float) -> list[float]:
+        """Drain after drain for that long."""
+        ends = time.monotonic() + seconds
+        rates = [await self.drain(concurrency, many)]
+        while time.monotonic() < ends:
+            rates.append(await self.drain(concurrency, many))
+        return rates
 
     async def pickup(self, samples: int) -> dict[str, float]:
         """Milliseconds from just before the enqueue to the handler's first line, on an idle worker."""
@@ -136,6 +152,23 @@ class Pilotlight(Queue):
         worker = Worker(self.database, self.signals, {Nothing.kind: Handler(nothing)}, concurrency=concurrency)
         worker.start()
         return worker.stop
+
+    async def churn(self, concurrency: int, many: int, seconds: float) -> list[float]:
+        """One worker for the whole time. Each lot becomes visible with one commit, so that it has to be drained."""
+        ends = time.monotonic() + seconds
+        rates: list[float] = []
+        stop = await self.run(concurrency)
+        while time.monotonic() < ends or not rates:
+            self.started = asyncio.Queue()
+            async with self.elsewhere.write() as session:
+                for first in range(0, many, 1000):
+                    await enqueue_many(session, [Nothing(first + number) for number in range(1000)])
+                started = time.perf_counter()
+            while self.started.qsize() < many:  # noqa: ASYNC110 - counted up by the worker
+                await asyncio.sleep(0.005)
+            rates.append(many / (time.perf_counter() - started))
+        await stop()
+        return rates
 
     async def put(self) -> None:
         async with self.elsewhere.write() as session:
@@ -260,6 +293,7 @@ class Bare(Queue):
                 pass
 
         running = asyncio.gather(*map(loop, connections))
+        running.add_done_callback(self.end)
 
         async def stop() -> None:
             await running
@@ -309,6 +343,7 @@ class InServer(Pilotlight):
     async def run(self, concurrency: int) -> Callable[[], Awaitable[None]]:
         connection = await asyncpg.connect(self.url, server_settings={"enable_seqscan": "off"})
         running = asyncio.ensure_future(connection.execute(self.LOOP))
+        running.add_done_callback(self.end)
 
         async def stop() -> None:
             await running
@@ -336,11 +371,7 @@ async def measure(name: str, url: str, what: str, *arguments: str) -> Any:
                 setattr(queue, key, value if key == "driver" else int(value) or None)
             return await queue.drain(int(concurrency), int(many))
         case "churn", (concurrency, many, seconds):
-            ends = time.monotonic() + float(seconds)
-            rates = [await queue.drain(int(concurrency), int(many))]
-            while time.monotonic() < ends:
-                rates.append(await queue.drain(int(concurrency), int(many)))
-            return rates
+            return await queue.churn(int(concurrency), int(many), float(seconds))
         case "pickup", (samples,):
             return await queue.pickup(int(samples))
         case "enqueue", (at_once, many):
