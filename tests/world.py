@@ -122,8 +122,8 @@ class World:
     def new_catalog(self) -> Catalog:
         return Catalog(self.novita, product_ttl=timedelta(minutes=5), template_ttl=timedelta(minutes=5))
 
-    def worker_with(self, novita: NovitaClient) -> Worker:
-        services = Services(
+    def services_with(self, novita: NovitaClient) -> Services:
+        return Services(
             database=self.database,
             novita=novita,
             catalog=self.catalog,
@@ -131,10 +131,12 @@ class World:
             settings=self.settings,
             lookout=Lookout(novita, calls_per_minute=self.settings.novita_rate_limit),
         )
+
+    def worker_with(self, novita: NovitaClient) -> Worker:
         return Worker(
             self.database,
             self.signals,
-            all_handlers(services),
+            all_handlers(self.services_with(novita)),
             lease=timedelta(seconds=5),
             max_attempts=self.settings.max_retry_attempts,
             backoff=Backoff(base=timedelta(milliseconds=10)),
