@@ -1,0 +1,140 @@
+"""Looking at many machines costs pages, not machines; looking at a few is quick."""
+
+import asyncio
+
+import pytest
+
+from server.errors import NovitaError, ProviderNotFound
+from server.instances.lookout import BURST, HANDFUL, Lookout, Postponed
+from server.novita.simulator.faults import Fault, FaultKind
+from server.novita.wire import RemoteInstance
+from tests.machines import make_running
+from tests.world import GET, LIST, World, until
+
+
+async def test_a_handful_is_looked_at_one_by_one_at_once(world: World):
+    ids = await make_running(world, HANDFUL)
+    lookout = Lookout(world.novita, calls_per_minute=0)
+
+    found = await asyncio.gather(*(lookout.look(each, asker=each) for each in ids))
+
+    assert [remote.id for remote in found] == ids
+    assert (world.calls(GET), world.calls(LIST)) == (HANDFUL, 0)
+
+
+async def test_many_who_ask_for_the_same_machine_make_one_call(world: World):
+    (machine,) = await make_running(world, 1)
+    lookout = Lookout(world.novita, calls_per_minute=0)
+
+    found = await asyncio.gather(*(lookout.see(machine) for _ in range(50)))
+
+    assert {remote.status for remote in found} == {"running"}
+    assert world.calls(GET) == 1
+
+
+async def test_more_than_a_handful_come_from_pages_of_the_list(world: World):
+    ids = await make_running(world, 30)
+    lookout = Lookout(world.novita, calls_per_minute=0)
+
+    found = await asyncio.gather(*(_until_seen(lookout, each) for each in ids))
+
+    assert [remote.id for remote in found] == ids
+    assert (world.calls(LIST), world.calls(GET)) == (1, 0)
+
+
+async def test_one_that_runs_and_has_no_address_in_the_list_is_looked_at_once_more(world: World):
+    ids = await make_running(world, 10, http=False)
+    lookout = Lookout(world.novita, calls_per_minute=0)
+
+    await asyncio.gather(*(_until_seen(lookout, each) for each in ids))
+
+    assert (world.calls(LIST), world.calls(GET)) == (1, 10)
+
+
+async def test_nobody_waits_in_place_while_many_are_looked_at(world: World):
+    ids = await make_running(world, 20)
+    lookout = Lookout(world.novita, calls_per_minute=0)
+
+    outcomes = await asyncio.gather(*(lookout.look(each, asker=each) for each in ids), return_exceptions=True)
+
+    sent_away = [outcome for outcome in outcomes if isinstance(outcome, Postponed)]
+    assert len(sent_away) >= len(ids) - HANDFUL  # the first ones could not know that so many would come
+    await lookout.close()
+
+
+async def test_all_pages_are_read_not_only_the_first(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("server.instances.lookout.PAGE_SIZE", 4)
+    ids = await make_running(world, 10)
+    lookout = Lookout(world.novita, calls_per_minute=0)
+
+    found = await asyncio.gather(*(_until_seen(lookout, each) for each in ids))
+
+    assert {remote.id for remote in found} == set(ids)
+    assert world.calls(LIST) == 3
+
+
+async def test_one_that_is_on_no_page_is_asked_for_by_id_before_it_is_called_gone(world: World):
+    ids = await make_running(world, 8)
+    world.faults(Fault(FaultKind.LIST_LAG, seconds=60))
+    hidden = await make_running(world, 1)
+    lookout = Lookout(world.novita, calls_per_minute=0)
+
+    found = await asyncio.gather(
+        *(_until_seen(lookout, each) for each in [*ids, *hidden, "0123456789abcdef"]), return_exceptions=True
+    )
+
+    assert isinstance(found[8], RemoteInstance)
+    assert isinstance(found[9], ProviderNotFound)
+
+
+async def test_a_provider_that_fails_is_told_to_everybody_who_asked(world: World):
+    ids = await make_running(world, 8)
+    world.faults(Fault(FaultKind.ERROR, routes=(LIST, GET)))
+    lookout = Lookout(world.novita, calls_per_minute=0)
+
+    found = await asyncio.gather(*(_until_seen(lookout, each) for each in ids), return_exceptions=True)
+
+    assert all(isinstance(each, NovitaError) for each in found)
+    world.faults()
+    assert (await lookout.see(ids[0])).id == ids[0]
+
+
+async def test_an_answer_is_not_older_than_the_question(world: World):
+    (machine,) = await make_running(world, 1)
+    lookout = Lookout(world.novita, calls_per_minute=0)
+    world.faults(Fault(FaultKind.LATENCY, routes=(GET,), seconds=0.2, times=1))
+    first = asyncio.create_task(lookout.see(machine))
+    await until(lambda: world.calls(GET) == 1)
+
+    second = asyncio.create_task(lookout.see(machine))  # the call under way may have been answered before this
+    await asyncio.gather(first, second)
+
+    assert world.calls(GET) == 2
+
+
+async def test_polling_goes_on_at_a_pace_that_leaves_most_calls_to_people(world: World):
+    ids = await make_running(world, 12)
+    lookout = Lookout(world.novita, calls_per_minute=100)
+    before = world.calls()
+
+    async def poll(novita_id: str) -> None:
+        while True:
+            await _until_seen(lookout, novita_id)
+
+    polling = [asyncio.create_task(poll(each)) for each in ids]
+    await asyncio.sleep(1.5)
+    for task in polling:
+        task.cancel()
+    await asyncio.gather(*polling, return_exceptions=True)
+    await lookout.close()
+
+    # A page every 1.2 s is half of 100 a minute, and a burst of single looks; one by one it would have been hundreds.
+    assert 1 <= world.calls() - before <= 3 + BURST
+
+
+async def _until_seen(lookout: Lookout, novita_id: str) -> RemoteInstance:
+    while True:
+        try:
+            return await lookout.look(novita_id, asker=("test", novita_id))
+        except Postponed as postponed:
+            await asyncio.sleep(min(postponed.after.total_seconds(), 0.05))
