@@ -6,7 +6,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from uuid import UUID
 
@@ -17,6 +18,8 @@ from server.db.engine import Database
 from server.db.trouble import DATABASE_TROUBLE
 
 log = structlog.get_logger(__name__)
+
+AT_ONCE = 5.0  # seconds for a statement that takes a millisecond
 
 BEGIN = "INSERT INTO job_worker (id, name, lease_until) VALUES ($1, $2, clock_timestamp() + $3::interval)"
 # Nothing comes back when somebody found the lease over and took the jobs.
@@ -52,9 +55,9 @@ class Lease:
 
     async def begin(self) -> None:
         self._home = asyncio.get_running_loop()
-        pool = await self._database.pool()
-        sent = time.monotonic()
-        await pool.execute(BEGIN, self._worker_id, f"{socket.gethostname()}:{os.getpid()}", self._length)
+        async with self._fresh_connection() as connection:
+            sent = time.monotonic()
+            await connection.execute(BEGIN, self._worker_id, f"{socket.gethostname()}:{os.getpid()}", self._length)
         self._sure_until = sent + self._length.total_seconds()
 
     def keep(self) -> None:
@@ -67,8 +70,17 @@ class Lease:
         self._over.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, self._length.total_seconds())
-        pool = await self._database.pool()
-        return [row["id"] for row in await pool.fetch(END, self._worker_id)]
+        async with self._fresh_connection() as connection:
+            return [row["id"] for row in await connection.fetch(END, self._worker_id)]
+
+    @asynccontextmanager
+    async def _fresh_connection(self) -> "AsyncGenerator[asyncpg.Connection[asyncpg.Record]]":
+        """Not one of the pool's: those may hang on a network that went silent, and this must not wait for them."""
+        connection = await self._database.connect(timeout=AT_ONCE, command_timeout=AT_ONCE)
+        try:
+            yield connection
+        finally:
+            connection.terminate()
 
     @property
     def _margin(self) -> float:

@@ -56,6 +56,7 @@ class Shift:
         limits: Limits,
     ) -> None:
         self.worker_id: UUID = uuid4()
+        self.is_working = False
         self._database = database
         self._signals = signals
         self._runner = runner
@@ -81,6 +82,7 @@ class Shift:
         await self._lease.begin()
         self._lease.keep()
         tasks: list[asyncio.Task[None]] = []
+        self.is_working = True
         try:
             tasks += self._slots.start()
             for name, run in (("listen", self._listen), ("rescue", self._rescue), ("cancel", self._cancel)):
@@ -92,6 +94,7 @@ class Shift:
             else:
                 await self._drain()
         finally:
+            self.is_working = False
             self._lanes.close()
             await _end(tasks)
             with contextlib.suppress(*DATABASE_TROUBLE):

@@ -51,27 +51,29 @@ class Worker:
         self._recurring = recurring
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.is_working = False
+        self._now: Shift | None = None
 
     async def run(self) -> None:
         """Work until `stop`. A lost lease or a lost database ends a shift; the next begins as soon as it can."""
         clock = asyncio.create_task(self._keep_time(), name="recurring jobs")
         try:
             while not self._stop.is_set():
-                shift = self._shift()
+                self._now = self._shift()
                 try:
-                    self.is_working = True
-                    await shift.work(self._stop)
+                    await self._now.work(self._stop)
                 except DATABASE_TROUBLE as error:
                     log.warning("worker.no_database", error=type(error).__name__)
                 except Exception:
                     log.exception("worker.shift_broke")
-                self.is_working = False
                 await self._pause(random.uniform(0.1, 0.5))
         finally:
-            self.is_working = False
             clock.cancel()
             await asyncio.wait([clock])
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it holds a lease and looks for jobs at this moment."""
+        return self._now is not None and self._now.is_working
 
     def start(self) -> None:
         """Run in the background."""

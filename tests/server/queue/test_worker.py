@@ -125,6 +125,19 @@ async def test_polling_does_the_work_when_nobody_is_woken(world: World):
     await until(lambda: world.ran == ["x"])
 
 
+async def test_a_job_that_comes_in_behind_what_was_already_claimed_is_found(world: World):
+    world.start(poll_interval=timedelta(milliseconds=50))
+    await world.enqueue(Note("first"))
+    await until(lambda: world.ran == ["first"])
+
+    await world.execute(
+        "INSERT INTO job (kind, args, priority, run_at, due_at)"
+        " VALUES ('TEST_NOTE', '{\"text\": \"older\"}', 1, now() - interval '1 hour', now() - interval '1 hour')"
+    )
+
+    await until(lambda: world.ran == ["first", "older"], within=3)
+
+
 async def test_a_short_delay_is_kept_to_within_milliseconds_however_long_the_poll_interval(world: World):
     world.start(poll_interval=timedelta(seconds=30))
     await until(lambda: world.workers[0].is_working)
