@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from server.clock import now
 from server.db.tables import Instance, Operation
-from server.errors import InvalidStateChange, NovitaError, ProviderNotFound
+from server.errors import InvalidStateChange, NovitaError, ProviderNotFound, ProviderTimeout
 from server.instances import moves, operations
 from server.instances.observed import Seen, facts, seen
 from server.jobs.coming_up import Rise
@@ -111,6 +111,9 @@ async def in_doubt(
         return Again(after=growing_pause(waited, longest=LONGEST_PAUSE))
     if answer:
         return await refuse(work, tools, Reason(InvalidStateChange.code, answer, retryable=True), found=seen(remote))
+    if now() - standing.operation.created_at > tools.settings.provider_max_wait:
+        reason = Reason(ProviderTimeout.code, "The provider gave no clear answer, and nothing came of it.", True)
+        return await refuse(work, tools, reason, found=seen(remote))
     return None
 
 

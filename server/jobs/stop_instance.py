@@ -27,7 +27,7 @@ async def stop_instance(work: StopInstance, tools: Tools) -> Outcome:
         match seen(remote):
             case Seen.DOWN:
                 return await _stopped(work, standing, remote, tools)
-            case Seen.UP if now() - standing.operation.created_at <= tools.settings.provider_max_wait:
+            case Seen.UP:
                 doubt = await in_doubt(standing, remote, work, tools, is_repeatable=True)
                 if doubt is not None:
                     return doubt

@@ -1,0 +1,322 @@
+"""The provider fails, lies or goes away in the middle of a verb, or our own process does: it is done once, or not."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from server.instances.drafts import Port
+from server.instances.update import UpdateDraft, update_instance
+from server.novita.client import NovitaClient
+from server.novita.simulator.faults import Fault, FaultKind
+from server.words import OperationKind
+from tests.server.verbs.machines import (
+    EDIT,
+    ROUTES,
+    START,
+    STOP,
+    Dying,
+    age,
+    ask,
+    changes,
+    done,
+    exited,
+    fit_for,
+    machine,
+    ready,
+    rescue,
+    status_of,
+)
+from tests.world import GET, World
+
+ASKED = list(ROUTES)
+AFTERWARDS = {
+    OperationKind.START: "READY",
+    OperationKind.STOP: "EXITED",
+    OperationKind.RESTART: "READY",
+    OperationKind.MIGRATE: "READY",
+    OperationKind.UPDATE: "READY",
+}
+RUNS = {OperationKind.STOP: 1, OperationKind.UPDATE: 1}
+
+
+@pytest.mark.parametrize("kind", ASKED)
+@pytest.mark.parametrize(
+    "spoiled", [FaultKind.LOST_ANSWER, FaultKind.ERROR_AFTER, FaultKind.INVALID_STATE_AFTER, FaultKind.CUT_CONNECTION]
+)
+async def test_a_verb_that_was_accepted_though_the_answer_says_otherwise_is_done_once(
+    world: World, kind: OperationKind, spoiled: FaultKind
+):
+    instance_id = await fit_for(world, kind)
+    world.faults(Fault(spoiled, (ROUTES[kind],), times=1))
+
+    operation = await done(world, kind, instance_id)
+
+    assert (operation["status"], operation["error_code"]) == ("SUCCEEDED", None)
+    assert await status_of(world, instance_id) == AFTERWARDS[kind]
+    assert changes(world) == {ROUTES[kind]: 1}
+    assert machine(world).starts == RUNS.get(kind, 2)
+
+
+@pytest.mark.parametrize("kind", ASKED)
+async def test_a_worker_that_dies_right_after_the_provider_accepted_is_taken_over(world: World, kind: OperationKind):
+    instance_id = await fit_for(world, kind)
+    accepted = await ask(world, kind, instance_id)
+    world.novita.__class__ = Dying
+    with pytest.raises(asyncio.CancelledError):
+        await world.work_once()
+    world.novita.__class__ = NovitaClient
+    assert (await world.operation(accepted.operation.id))["asked_at"] is not None
+
+    await rescue(world)
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert operation["status"] == "SUCCEEDED"
+    assert await status_of(world, instance_id) == AFTERWARDS[kind]
+    assert changes(world) == {ROUTES[kind]: 1}
+    assert machine(world).starts == RUNS.get(kind, 2)
+
+
+@pytest.mark.parametrize("kind", ASKED)
+async def test_a_provider_that_is_away_is_waited_for(world: World, kind: OperationKind):
+    instance_id = await fit_for(world, kind)
+    accepted = await ask(world, kind, instance_id)
+    world.outage()
+    for _ in range(5):
+        await world.hurry()
+        await world.work_once()
+    waiting = await world.operation(accepted.operation.id)
+    assert (waiting["status"], waiting["asked_at"]) == ("RUNNING", None)
+
+    world.faults()
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert operation["status"] == "SUCCEEDED"
+    assert await status_of(world, instance_id) == AFTERWARDS[kind]
+    assert await world.value("SELECT coalesce(max(attempts), 0) FROM job_history WHERE kind LIKE '%INSTANCE'") == 0
+
+
+@pytest.mark.parametrize("kind", ASKED)
+async def test_a_provider_that_goes_away_right_after_it_was_asked_is_waited_for(world: World, kind: OperationKind):
+    instance_id = await fit_for(world, kind)
+    accepted = await ask(world, kind, instance_id)
+    await world.work_once()
+    world.outage()
+    for _ in range(5):
+        await world.hurry()
+        await world.work_once()
+    assert (await world.operation(accepted.operation.id))["status"] == "RUNNING"
+
+    world.faults()
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert operation["status"] == "SUCCEEDED"
+    assert await status_of(world, instance_id) == AFTERWARDS[kind]
+    assert changes(world) == {ROUTES[kind]: 1}
+
+
+@pytest.mark.parametrize("kind", ASKED)
+async def test_a_provider_that_stays_away_ends_the_operation_and_the_instance_is_what_it_was(
+    world: World, kind: OperationKind
+):
+    instance_id = await fit_for(world, kind)
+    before = await status_of(world, instance_id)
+    await world.configure(provider_max_wait=timedelta(milliseconds=1))
+    world.outage()
+
+    operation = await done(world, kind, instance_id)
+
+    assert (operation["status"], operation["error_code"], operation["error_retryable"]) == (
+        "FAILED",
+        "NETWORK_ERROR",
+        True,
+    )
+    assert await status_of(world, instance_id) == before
+    assert changes(world) == {}
+
+
+@pytest.mark.parametrize("kind", ASKED)
+async def test_what_was_asked_and_never_answered_ends_once_it_is_seen_that_nothing_came_of_it(
+    world: World, kind: OperationKind
+):
+    instance_id = await fit_for(world, kind)
+    before = await status_of(world, instance_id)
+    world.faults(Fault(FaultKind.ERROR, (ROUTES[kind],)))
+    accepted = await ask(world, kind, instance_id)
+    await world.work_once()
+
+    await age(world, accepted.operation.id, 3601)
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert (operation["error_code"], operation["error_retryable"]) == ("NETWORK_ERROR", True)
+    assert await status_of(world, instance_id) == before
+    assert world.calls(ROUTES[kind]) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        (OperationKind.START, "EXITED"),  # may be started again: whoever does looks first
+        (OperationKind.STOP, "FAILED"),
+        (OperationKind.RESTART, "FAILED"),
+        (OperationKind.MIGRATE, "FAILED"),
+    ],
+)
+async def test_what_was_asked_and_can_not_be_seen_any_more_ends_where_it_can_be_asked_again(
+    world: World, kind: OperationKind, status: str
+):
+    instance_id = await fit_for(world, kind)
+    world.faults(Fault(FaultKind.ERROR_AFTER, (ROUTES[kind],)))
+    accepted = await ask(world, kind, instance_id)
+    await world.work_once()
+    world.outage()
+
+    await age(world, accepted.operation.id, 3601)
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert (operation["status"], operation["error_code"]) == ("FAILED", "NETWORK_ERROR")
+    assert await status_of(world, instance_id) == status
+    world.faults()
+    assert (await done(world, kind, instance_id))["status"] == "SUCCEEDED"
+    assert await status_of(world, instance_id) == AFTERWARDS[kind]
+
+
+@pytest.mark.parametrize("kind", ASKED)
+async def test_an_invalid_state_change_is_believed_only_after_nothing_was_seen_for_a_while(
+    world: World, kind: OperationKind
+):
+    instance_id = await fit_for(world, kind)
+    before = await status_of(world, instance_id)
+    world.faults(
+        Fault(
+            FaultKind.ERROR, (ROUTES[kind],), status=400, reason="INVALID_STATE_CHANGE", message="invalid state change"
+        )
+    )
+    accepted = await ask(world, kind, instance_id)
+    for _ in range(4):
+        await world.hurry()
+        await world.work_once()
+    assert (await world.operation(accepted.operation.id))["status"] == "RUNNING"
+    assert world.calls(ROUTES[kind]) == 1
+    assert world.calls(GET) > 1
+
+    await age(world, accepted.operation.id, 11)
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert (operation["error_code"], operation["error_retryable"]) == ("INVALID_STATE_CHANGE", True)
+    assert await status_of(world, instance_id) == before
+    assert world.calls(ROUTES[kind]) == 1
+
+
+@pytest.mark.parametrize("kind", [OperationKind.RESTART, OperationKind.MIGRATE])
+async def test_what_may_not_be_done_twice_is_asked_again_only_when_the_first_call_can_not_be_on_its_way(
+    world: World, kind: OperationKind
+):
+    instance_id = await fit_for(world, kind)
+    world.faults(Fault(FaultKind.ERROR, (ROUTES[kind],), times=1))
+    accepted = await ask(world, kind, instance_id)
+    for _ in range(4):
+        await world.hurry()
+        await world.work_once()
+    assert world.calls(ROUTES[kind]) == 1
+
+    await age(world, accepted.operation.id, 600)
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert operation["status"] == "SUCCEEDED"
+    assert world.calls(ROUTES[kind]) == 2
+    assert machine(world).starts == 2
+
+
+async def test_a_disk_grows_once_however_often_the_answer_is_lost(world: World):
+    instance_id = await ready(world)
+    world.faults(Fault(FaultKind.ERROR_AFTER, (EDIT,), times=1))
+
+    accepted = await update_instance(world.database, instance_id, UpdateDraft(rootfs_size_gb=100), by=world.caller)
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert operation["status"] == "SUCCEEDED"
+    assert machine(world).rootfs_size == 100
+    assert world.calls(EDIT) == 1
+
+
+async def test_being_told_to_slow_down_is_waited_out(world: World):
+    instance_id = await exited(world)
+    world.faults(Fault(FaultKind.RATE_LIMIT, (START,), times=3))
+
+    operation = await done(world, OperationKind.START, instance_id)
+
+    assert operation["status"] == "SUCCEEDED"
+    assert world.calls(START) == 4
+
+
+async def test_a_machine_that_somebody_started_elsewhere_is_followed(world: World):
+    instance_id = await exited(world)
+    await world.novita.start_instance(machine(world).id)
+
+    operation = await done(world, OperationKind.START, instance_id)
+
+    assert operation["status"] == "SUCCEEDED"
+    assert world.calls(START) == 1
+
+
+async def test_a_machine_that_is_still_stopping_is_started_when_it_is_down(world: World):
+    instance_id = await ready(world)
+    await world.novita.stop_instance(machine(world).id)
+    await world.execute("UPDATE instance SET status = 'EXITED'")
+
+    operation = await done(world, OperationKind.START, instance_id)
+
+    assert operation["status"] == "SUCCEEDED"
+    assert changes(world) == {STOP: 1, START: 1}
+
+
+async def test_a_machine_that_never_comes_up_fails_in_time(world: World):
+    instance_id = await exited(world)
+    world.simulator.world.set_speed(0.01)
+    accepted = await ask(world, OperationKind.START, instance_id)
+    await world.work_once()
+
+    await age(world, accepted.operation.id, 601)
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert (operation["status"], operation["error_code"], operation["error_retryable"]) == (
+        "FAILED",
+        "READY_TIMEOUT",
+        True,
+    )
+    assert await status_of(world, instance_id) == "FAILED"
+
+
+@pytest.mark.parametrize("kind", [OperationKind.START, OperationKind.STOP, OperationKind.RESTART])
+async def test_a_delete_in_the_middle_of_a_verb_supersedes_it(world: World, kind: OperationKind):
+    instance_id = await fit_for(world, kind)
+    accepted = await ask(world, kind, instance_id)
+    await world.work_once()
+
+    deleting = await world.delete(instance_id)
+    assert await world.delete(instance_id) == deleting
+    operation = await world.work_until_over(deleting)
+
+    assert operation["status"] == "SUCCEEDED"
+    assert (await world.operation(accepted.operation.id))["status"] == "SUPERSEDED"
+    assert await status_of(world, instance_id) == "DELETED"
+    assert world.machines() == []
+    await world.hurry()
+    await world.work_once()
+    assert await world.value("SELECT count(*) FROM job") == 0
+    assert await status_of(world, instance_id) == "DELETED"
+
+
+async def test_a_new_port_is_not_said_to_be_there_before_it_has_an_address(world: World):
+    instance_id = await ready(world, ports=(Port(80, "http"),))
+    world.simulator.world.set_speed(1)
+    draft = UpdateDraft(ports=(Port(80, "http"), Port(81, "http")))
+    accepted = await update_instance(world.database, instance_id, draft, by=world.caller)
+    for _ in range(3):
+        await world.hurry()
+        await world.work_once()
+    assert (await world.operation(accepted.operation.id))["status"] == "RUNNING"
+
+    world.simulator.world.set_speed(100)
+    assert (await world.work_until_over(accepted.operation.id))["status"] == "SUCCEEDED"
