@@ -97,10 +97,10 @@ class Bench:
             (node / "drain.js").write_text(GRAPHILE)
             self.has_graphile = done.returncode == 0
 
-    async def measure(self, *arguments: object) -> Any:
+    async def measure(self, *arguments: object, url: str | None = None) -> Any:
         """One figure, from a process of its own."""
         name, *rest = map(str, arguments)
-        return json.loads(await self._run(sys.executable, "-m", "bench.queue_peers", name, self.url, *rest))
+        return json.loads(await self._run(sys.executable, "-m", "bench.queue_peers", name, url or self.url, *rest))
 
     async def graphile(self, concurrency: int) -> float:
         script = str(self.folder / "node" / "drain.js")
@@ -130,16 +130,16 @@ async def main(options: argparse.Namespace) -> int:
         print("installing the others ...", flush=True)
         bench.install_peers()
         promises = await drains(bench)
-        promises += await hard_times(bench, promises[0][1])
+        promises += await hard_times(bench, await full_database(bench))
         await enqueues(bench)
         promises += await pickups(bench)
     print("\npromises")
-    for name, _, ratio, wanted in promises:
+    for name, ratio, wanted in promises:
         print(f"  {'pass' if ratio >= wanted else 'FAIL'}  {name}: {ratio:.2f}, at least {wanted}")
-    return 0 if all(ratio >= wanted for _, _, ratio, wanted in promises) else 1
+    return 0 if all(ratio >= wanted for _, ratio, wanted in promises) else 1
 
 
-Promise = tuple[str, float, float, float]  # what, our own figure, the ratio, what it must reach
+Promise = tuple[str, float, float]  # what, the ratio, what it must reach
 
 
 async def drains(bench: Bench) -> list[Promise]:
@@ -168,14 +168,14 @@ async def drains(bench: Bench) -> list[Promise]:
     print(f"  pgqueuer's settings: {best}")
     ours = rates["pilotlight", 100]
     promises: list[Promise] = [
-        ("drain / PgQueuer's, 100 at once", ours, ours / rates["pgqueuer", 100], 4.0),
-        ("drain / PgQueuer's, 10 at once", ours, rates["pilotlight", 10] / rates["pgqueuer", 10], 4.0),
-        ("drain / the same inside the server", ours, ours / rates["in the server", 100], 0.3),
+        ("drain / PgQueuer's, 100 at once", ours / rates["pgqueuer", 100], 4.0),
+        ("drain / PgQueuer's, 10 at once", rates["pilotlight", 10] / rates["pgqueuer", 10], 4.0),
+        ("drain / the same inside the server", ours / rates["in the server", 100], 0.3),
     ]
     if bench.has_graphile:
         for at_once in (10, 100):
             ratio = rates["pilotlight", at_once] / rates["graphile-worker", at_once]
-            promises.append((f"drain / graphile-worker's, {at_once} at once", ours, ratio, 1.0))
+            promises.append((f"drain / graphile-worker's, {at_once} at once", ratio, 1.0))
     return promises
 
 
@@ -186,38 +186,51 @@ async def best_pgqueuer(bench: Bench, at_once: int) -> Sequence[str]:
     return max(rates)[1]
 
 
-async def hard_times(bench: Bench, ours: float) -> list[Promise]:
-    """Ours again: after ANALYZE of the empty table, beside many finished jobs, and while a snapshot is held."""
-    jobs, rounds = bench.options.jobs, bench.options.rounds
+async def full_database(bench: Bench) -> str:
+    """A second database on the same server, with the finished jobs of many days."""
+    await bench.execute("CREATE DATABASE full_of_jobs")
+    url = f"{bench.url.rpartition('/')[0]}/full_of_jobs"
+    await upgrade(url)
+    connection = await asyncpg.connect(url)
+    await connection.execute(FINISHED, bench.options.finished, timeout=300)
+    await connection.execute("VACUUM ANALYZE job_history", timeout=300)
+    await connection.execute("CHECKPOINT", timeout=300)
+    await connection.close()
+    return url
 
-    async def drain() -> float:
-        return statistics.median([await bench.measure("pilotlight", "drain", 100, jobs) for _ in range(rounds)])
 
-    await bench.execute("VACUUM ANALYZE job")
-    analyzed = await drain()
-    print(f"\nafter ANALYZE of the empty table    {analyzed:9,.0f}", flush=True)
-    await bench.execute(FINISHED, bench.options.finished)
-    before_and_after = await drain(), ours
-    print(f"beside {bench.options.finished:,} finished jobs    {before_and_after[0]:9,.0f}", flush=True)
+async def hard_times(bench: Bench, full_url: str) -> list[Promise]:
+    """Ours again: after ANALYZE of the empty table, beside many finished jobs, and while a snapshot is held.
 
-    holder = await asyncpg.connect(bench.url)
-    snapshot = holder.transaction(isolation="repeatable_read", readonly=True)
-    await snapshot.start()
-    await holder.fetchval("SELECT count(*) FROM job")
-    rates = await bench.measure("pilotlight", "churn", 100, jobs, bench.options.snapshot_seconds)
-    held = statistics.median(rates[-3:])
-    peer = await bench.measure("pgqueuer", "churn", 100, jobs // 4, bench.options.snapshot_seconds)
-    await snapshot.rollback()
-    await holder.close()
-    print(f"under a snapshot held for {bench.options.snapshot_seconds} s     {held:9,.0f}  (at first {rates[0]:,.0f})")
-    print(
-        f"  pgqueuer, the same               {statistics.median(peer[-3:]):9,.0f}  (at first {peer[0]:,.0f})",
-        flush=True,
-    )
+    Each is compared with a drain of the same minute: on a busy machine, an older figure says little.
+    """
+    jobs, seconds = bench.options.jobs, bench.options.snapshot_seconds
+    analyzed: list[float] = []
+    finished: list[float] = []
+    for _ in range(bench.options.rounds):
+        plain = await bench.measure("pilotlight", "drain", 100, jobs)
+        finished.append(await bench.measure("pilotlight", "drain", 100, jobs, url=full_url) / plain)
+        await bench.execute("VACUUM ANALYZE job")
+        analyzed.append(await bench.measure("pilotlight", "drain", 100, jobs) / plain)
+    print("\nin hard times, as a part of the drain beside it")
+    print(f"  after ANALYZE of the empty table   {statistics.median(analyzed):5.2f}")
+    print(f"  beside {bench.options.finished:,} finished jobs    {statistics.median(finished):5.2f}", flush=True)
+    held: dict[str, float] = {}
+    for name, lot in (("pilotlight", jobs), ("pgqueuer", jobs // 4)):
+        free = await bench.measure(name, "churn", 100, lot, seconds / 6)
+        holder = await asyncpg.connect(bench.url)
+        snapshot = holder.transaction(isolation="repeatable_read", readonly=True)
+        await snapshot.start()
+        await holder.fetchval("SELECT count(*) FROM job")
+        rates = await bench.measure(name, "churn", 100, lot, seconds)
+        await snapshot.rollback()
+        await holder.close()
+        held[name] = statistics.median(rates[-5:]) / statistics.median(free)
+        print(f"  under a snapshot held for {seconds} s     {held[name]:5.2f}  {name}", flush=True)
     return [
-        ("drain after ANALYZE of the empty table / drain", ours, analyzed / ours, 0.5),
-        (f"drain beside {bench.options.finished:,} finished jobs / drain", ours, before_and_after[0] / ours, 0.95),
-        (f"drain under a snapshot held for {bench.options.snapshot_seconds} s / drain", ours, held / ours, 0.75),
+        ("drain after ANALYZE of the empty table / drain", statistics.median(analyzed), 0.5),
+        (f"drain beside {bench.options.finished:,} finished jobs / drain", statistics.median(finished), 0.95),
+        (f"drain under a snapshot held for {seconds} s / drain", held["pilotlight"], 0.75),
     ]
 
 
@@ -240,7 +253,7 @@ async def pickups(bench: Bench) -> list[Promise]:
     p50 = {name: statistics.median(value["p50"] for value in values) for name, values in found.items()}
     for name, values in found.items():
         print(f"  {name:18} p50 {p50[name]:7.2f}   p99 {statistics.median(value['p99'] for value in values):7.2f}")
-    return [("PgQueuer's pickup p50 / ours", p50["pilotlight"], p50["pgqueuer"] / p50["pilotlight"], 1.0)]
+    return [("PgQueuer's pickup p50 / ours", p50["pgqueuer"] / p50["pilotlight"], 1.0)]
 
 
 if __name__ == "__main__":
