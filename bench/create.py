@@ -1,0 +1,257 @@
+"""createInstance over HTTP with warm caches and durable commits, against bare asyncpg writing the same four rows.
+
+    python -m bench.create                       the ratio at 1 and at 32 at once
+    python -m bench.create --seconds 5           longer rounds
+
+Both sides write to the same embedded PostgreSQL, in turns, so that whatever else the machine does hits both. Every
+accepted create is then counted on disk. Last, with a worker running: how long from the acceptance until the provider
+is called, and until it has answered.
+"""
+
+import argparse
+import asyncio
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import asyncpg
+import orjson
+import uvloop
+
+from server.auth.tokens import create_token, new_secret
+from server.clock import new_id
+from server.db.embedded import EmbeddedPostgres
+from server.db.engine import Database
+from server.db.migrate import upgrade
+from server.words import Role
+
+WANTED = 0.5
+ROUNDS = 3
+PILOTLIGHT = str(Path(sys.executable).with_name("pilotlight"))
+MUTATION = """mutation Create($input: CreateInstanceInput!) {
+  createInstance(input: $input) {
+    instance { id status estimatedReadyAt } operation { id status } replayed errors { code message path }
+  }
+}"""
+INPUT = {
+    "productName": "RTX 4090 24GB",
+    "templateId": "107672",
+    "env": [{"key": "MODE", "value": "train"}],
+    "labels": [{"key": "team", "value": "vision"}],
+}
+TABLES = ("instance", "operation", "outbox", "job")
+
+
+async def main(seconds: float) -> bool:
+    async with AsyncExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pilotlight-bench-")))
+        url = (await stack.enter_async_context(EmbeddedPostgres(home))).url
+        await upgrade(url)
+        token = await _token(url)
+        simulator = _start(stack, [sys.executable, "-m", "server.novita.simulator", "--stock-factor", "100000"], {})
+        provider = _line(simulator)
+        env = {
+            "DATABASE_URL": url,
+            "NOVITA_API_KEY": "sk_bench",
+            "NOVITA_API_BASE_URL": provider,
+            "NOVITA_RATE_LIMIT": "0",
+            "LOG_LEVEL": "warning",
+            "DATABASE_POOL_SIZE": "34",
+            "RECONCILE_INTERVAL": "1h",
+        }
+        ready = home / "ready.json"
+        _start(stack, [PILOTLIGHT, "serve", "--port", "0", "--ready-file", str(ready)], env)
+        graphql_url = await _ready(ready)
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(limit=0))
+        )
+        caller = Caller(session, graphql_url)
+        await caller.create()  # warms the caches and gives the rows to copy
+        bare = await Bare.connect(url, stack)
+        is_enough = True
+        for at_once in (1, 32):
+            is_enough = await compare(caller, bare, at_once, seconds) and is_enough
+        accepted = await bare.count("SELECT count(*) FROM instance WHERE name LIKE 'bench-%'")
+        print(f"accepted {caller.accepted:,}, on disk {accepted:,}")
+        if accepted != caller.accepted:
+            return False
+        await bare.execute("DELETE FROM job")
+        _start(stack, [PILOTLIGHT, "worker"], env | {"MAX_CONCURRENT_JOBS": "50"})
+        await until_called(caller, bare)
+        return is_enough
+
+
+class Caller:
+    """Creates over HTTP, and counts what was accepted."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url
+        self.accepted = 0
+
+    async def create(self) -> str:
+        body = orjson.dumps({"query": MUTATION, "variables": {"input": {**INPUT, "name": f"bench-{uuid4().hex}"}}})
+        async with self._session.post(self._url, data=body) as response:
+            answer = orjson.loads(await response.read())
+        payload = answer["data"]["createInstance"]
+        if payload["errors"]:
+            raise SystemExit(f"refused: {payload['errors']}")
+        self.accepted += 1
+        return payload["instance"]["id"]
+
+
+class Bare:
+    """The same four rows with nothing around them: BEGIN, four prepared INSERTs, COMMIT."""
+
+    def __init__(self, pool: "asyncpg.Pool[Any]", statements: dict[str, str], rows: dict[str, dict[str, Any]]) -> None:
+        self._pool = pool
+        self._statements = statements
+        self._rows = rows
+
+    @classmethod
+    async def connect(cls, url: str, stack: AsyncExitStack) -> "Bare":
+        pool = await asyncpg.create_pool(url, min_size=32, max_size=32)
+        stack.push_async_callback(pool.close)
+        rows: dict[str, dict[str, Any]] = {}
+        statements: dict[str, str] = {}
+        for table in TABLES:
+            # The sequencer may have moved the event on already; it looks the same there.
+            source = "event" if table == "outbox" else table
+            row = await pool.fetchrow(f"SELECT * FROM {source} ORDER BY 1 DESC LIMIT 1")
+            if row is None:
+                raise SystemExit(f"there is no row in {source} to copy")
+            known = {name for (name,) in await pool.fetch(_COLUMNS, table)}
+            left_out = {"seq", "position"} | ({"id"} if table == "job" else set())
+            rows[table] = {name: value for name, value in row.items() if name in known - left_out}
+            names = list(rows[table])
+            places = ", ".join(f"${number}" for number in range(1, len(names) + 1))
+            statements[table] = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})"
+        return cls(pool, statements, rows)
+
+    async def create(self) -> None:
+        instance_id, operation_id = new_id(), new_id()
+        changed = {
+            "instance": {"id": instance_id, "name": f"bare-{instance_id.hex}"},
+            "operation": {"id": operation_id, "instance_id": instance_id},
+            "outbox": {"id": new_id(), "instance_id": instance_id, "operation_id": operation_id},
+            "job": {"instance_id": instance_id},
+        }
+        async with self._pool.acquire() as connection, connection.transaction():
+            for table in TABLES:
+                await connection.execute(self._statements[table], *{**self._rows[table], **changed[table]}.values())
+
+    async def count(self, query: str) -> int:
+        return await self._pool.fetchval(query)
+
+    async def execute(self, query: str) -> None:
+        await self._pool.execute(query)
+
+    async def fetch(self, query: str) -> list[Any]:
+        return await self._pool.fetch(query)
+
+
+_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped"
+
+
+async def compare(caller: Caller, bare: Bare, at_once: int, seconds: float) -> bool:
+    rates: dict[str, list[float]] = {"createInstance": [], "bare asyncpg": []}
+    for turn in range(ROUNDS + 1):
+        for name, create in (("bare asyncpg", bare.create), ("createInstance", caller.create)):
+            rate = await _rate(create, at_once, seconds if turn else 0.5)
+            if turn:  # the first round opens the connections and fills the statement caches
+                rates[name].append(rate)
+    ratio = statistics.median(a / b for a, b in zip(rates["createInstance"], rates["bare asyncpg"], strict=True))
+    verdict = "" if at_once == 1 else f"  {'PASS' if ratio >= WANTED else 'FAIL'} (at least {WANTED})"
+    ours, theirs = (statistics.median(rates[name]) for name in ("createInstance", "bare asyncpg"))
+    print(f"{at_once:>3} at once: createInstance {ours:6,.0f}/s   bare asyncpg {theirs:6,.0f}/s   {ratio:.2f}{verdict}")
+    return at_once == 1 or ratio >= WANTED
+
+
+async def _rate(create: Any, at_once: int, seconds: float) -> float:
+    until = time.perf_counter() + seconds
+    done = 0
+
+    async def one_after_another() -> None:
+        nonlocal done
+        while time.perf_counter() < until:
+            await create()
+            done += 1
+
+    began = time.perf_counter()
+    await asyncio.gather(*(one_after_another() for _ in range(at_once)))
+    return done / (time.perf_counter() - began)
+
+
+async def until_called(caller: Caller, bare: Bare) -> None:
+    """One create every 50 ms; the attempt is committed right before the call, and ended right after its answer."""
+    await asyncio.sleep(2)
+    await caller.create()
+    await asyncio.sleep(1)
+    await bare.execute("DELETE FROM attempt")
+    for _ in range(100):
+        await caller.create()
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(1)
+    rows = await bare.fetch(
+        "SELECT extract(epoch FROM attempt.created_at - operation.created_at)::float8 AS called,"
+        " extract(epoch FROM attempt.finished_at - operation.created_at)::float8 AS answered"
+        " FROM attempt JOIN operation ON operation.id = attempt.operation_id WHERE attempt.finished_at IS NOT NULL"
+    )
+    for what in ("called", "answered"):
+        cuts = statistics.quantiles([row[what] * 1000 for row in rows], n=100)
+        print(f"acceptance until provider {what:>8}: p50 {cuts[49]:6.1f} ms   p99 {cuts[98]:6.1f} ms ({len(rows)})")
+
+
+async def _token(url: str) -> str:
+    database = Database(url)
+    secret = new_secret()
+    async with database.write() as session:
+        await create_token(session, project="bench", name="bench", role=Role.OPERATOR, secret=secret)
+    await database.close()
+    return secret
+
+
+def _start(stack: AsyncExitStack, command: list[str], env: dict[str, str]) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env)
+    stack.callback(_end, process)
+    return process
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+async def _ready(file: Path) -> str:
+    deadline = time.monotonic() + 60
+    while not file.exists():
+        if time.monotonic() > deadline:
+            raise SystemExit("the API did not start")
+        await asyncio.sleep(0.05)
+    return orjson.loads(file.read_bytes())["graphqlUrl"]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each round")
+    given = parser.parse_args()
+    sys.exit(0 if uvloop.run(main(given.seconds)) else 1)
