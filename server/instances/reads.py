@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, ColumnElement, Uuid, cast, func, select, text, true, tuple_
+from sqlalchemy import ColumnElement, func, select, text, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute, aliased
 
@@ -164,16 +164,20 @@ async def newest_operations(
     session: AsyncSession, instance_ids: Sequence[UUID], *, project_id: UUID, first: int
 ) -> dict[UUID, list[Operation]]:
     """The newest of each instance, newest first: one walk of an index per instance, in one query."""
-    instances = func.unnest(cast(list(instance_ids), ARRAY(Uuid))).column_valued("wanted")
     newest = (
         select(Operation)
-        .where(Operation.instance_id == instances, Operation.project_id == project_id)
+        .where(Operation.instance_id == Instance.id)
         .order_by(Operation.created_at.desc(), Operation.id.desc())
         .limit(first)
         .lateral("newest")
     )
     of_newest = aliased(Operation, newest)
-    found = await session.execute(select(of_newest).select_from(instances).join(newest, true()))
+    found = await session.execute(
+        select(of_newest)
+        .select_from(Instance)
+        .join(newest, true())
+        .where(Instance.id.in_(instance_ids), Instance.project_id == project_id)
+    )
     grouped: dict[UUID, list[Operation]] = {instance_id: [] for instance_id in instance_ids}
     for row in found.scalars():
         grouped[row.instance_id].append(row)

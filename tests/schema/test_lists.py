@@ -1,0 +1,206 @@
+"""Pages of instances and operations: filters, orders, and cursors that hold."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from schema import ids
+from server.clock import now
+from server.words import InstanceStatus
+from tests.schema.conftest import Api
+
+LIST = """
+query ($filter: InstanceFilter, $order: InstanceOrderBy, $first: Int!, $after: String) {
+  instances(filter: $filter, orderBy: $order, first: $first, after: $after) {
+    totalCount nodes { name } pageInfo { hasNextPage endCursor }
+  }
+}"""
+
+
+async def put(api: Api, name: str, status: InstanceStatus = InstanceStatus.READY, **fields: Any) -> str:
+    row = await api.world.put(status, project_id=api.caller.project_id, name=name, **fields)
+    return ids.shown(ids.INSTANCE, row.id)
+
+
+async def names(api: Api, filter: dict[str, Any] | None = None, order: dict[str, Any] | None = None) -> list[str]:
+    """Page by page, two at a time."""
+    found: list[str] = []
+    after = None
+    while True:
+        answer = await api.ask(LIST, filter=filter, order=order, first=2, after=after)
+        page = answer.data["instances"]
+        found += [node["name"] for node in page["nodes"]]
+        if not page["pageInfo"]["hasNextPage"]:
+            assert page["totalCount"] == len(found)
+            return found
+        after = page["pageInfo"]["endCursor"]
+
+
+@pytest.mark.parametrize(
+    ("filter", "expected"),
+    [
+        ({}, {"alpha", "beta", "gam%ma"}),
+        ({"statuses": ["DELETED"]}, {"gone"}),
+        ({"statuses": ["EXITED", "READY"]}, {"alpha", "beta"}),
+        ({"nameContains": "AL"}, {"alpha"}),
+        ({"nameContains": "%"}, {"gam%ma"}),
+        ({"labels": [{"key": "team", "value": "a"}]}, {"alpha", "beta"}),
+        ({"labels": [{"key": "team", "value": "a"}, {"key": "env", "value": "dev"}]}, {"beta"}),
+        ({"regions": ["CN-HK-01"]}, {"beta"}),
+        ({"productNames": ["H100", "nothing"]}, {"gam%ma"}),
+        ({"nameContains": "a", "statuses": ["FAILED"], "regions": ["CN-HK-01"]}, set()),
+    ],
+)
+async def test_a_filter_finds_what_it_says(api: Api, filter: dict[str, Any], expected: set[str]):
+    await put(api, "alpha", labels={"team": "a"}, region="AS-SGP-02")
+    await put(api, "beta", InstanceStatus.EXITED, labels={"team": "a", "env": "dev"}, region="CN-HK-01")
+    await put(api, "gam%ma", InstanceStatus.FAILED, product_name="H100")
+    await put(api, "gone", InstanceStatus.DELETED)
+
+    assert set(await names(api, filter)) == expected
+
+
+async def test_times_bound_a_list(api: Api):
+    moment = now()
+    for number in range(4):
+        await put(api, f"n{number}", created_at=moment + timedelta(hours=number))
+
+    after = {"createdAfter": moment.isoformat(), "createdBefore": (moment + timedelta(hours=3)).isoformat()}
+    assert await names(api, after) == ["n2", "n1"]
+    naive = await api.ask(LIST, filter={"createdAfter": "2026-01-01T00:00:00"}, first=1)
+    assert naive.error["code"] == "INVALID_FILTER"
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        (None, ["c", "a", "b", "d"]),
+        ({"field": "CREATED_AT", "direction": "ASC"}, ["d", "b", "a", "c"]),
+        ({"field": "NAME", "direction": "ASC"}, ["a", "b", "c", "d"]),
+        ({"field": "NAME"}, ["d", "c", "b", "a"]),
+        ({"field": "STATUS", "direction": "ASC"}, ["d", "c", "b", "a"]),
+        ({"field": "STATUS", "direction": "DESC"}, ["a", "b", "c", "d"]),
+    ],
+)
+async def test_every_order_is_kept_across_pages(api: Api, order: dict[str, Any] | None, expected: list[str]):
+    moment = now()
+    for hours, (name, status) in enumerate(
+        [
+            ("d", InstanceStatus.EXITED),
+            ("b", InstanceStatus.READY),
+            ("a", InstanceStatus.RUNNING),
+            ("c", InstanceStatus.FAILED),
+        ]
+    ):
+        await put(api, name, status, created_at=moment + timedelta(hours=hours))
+
+    assert await names(api, order=order) == expected
+
+
+async def test_a_cursor_of_another_order_or_of_nobody_is_refused(api: Api):
+    for name in ("a", "b"):
+        await put(api, name)
+    cursor = (await api.ask(LIST, first=1)).data["instances"]["pageInfo"]["endCursor"]
+
+    for after, order in ((cursor, {"field": "NAME"}), ("nonsense", None), ("W10=", None), ("", None)):
+        answer = await api.ask(LIST, first=1, after=after, order=order)
+        assert answer.error["code"] == "INVALID_CURSOR"
+
+
+async def test_operations_are_listed_by_instance_kind_and_status(api: Api):
+    one, two = await put(api, "one", novita_id="l1"), await put(api, "two", novita_id="l2")
+    for id in (one, two):
+        for label in ("x", "y", "z"):
+            await api.ask(
+                """mutation ($id: ID!, $label: String!) { updateInstance(
+                   input: {id: $id, labels: [{key: "k", value: $label}]}) { errors { code } } }""",
+                id=id,
+                label=label,
+            )
+    await api.ask("mutation ($id: ID!) { stopInstance(input: {id: $id}) { errors { code } } }", id=one)
+    document = """query ($filter: OperationFilter, $first: Int!, $after: String) {
+      operations(filter: $filter, first: $first, after: $after) {
+        totalCount edges { cursor } nodes { kind status instance { name } } pageInfo { hasNextPage endCursor } } }"""
+
+    async def listed(first: int = 50, after: str | None = None, **filter: Any) -> dict[str, Any]:
+        return (await api.ask(document, filter=filter, first=first, after=after)).data["operations"]
+
+    everything = await listed()
+    assert (everything["totalCount"], everything["nodes"][0]["kind"]) == (7, "STOP")
+    assert {node["instance"]["name"] for node in (await listed(instanceId=two))["nodes"]} == {"two"}
+    assert (await listed(kinds=["STOP"]))["totalCount"] == 1
+    assert (await listed(statuses=["QUEUED", "RUNNING"]))["nodes"] == [everything["nodes"][0]]
+    assert (await listed(instanceId="inst_nobody"))["nodes"] == []
+    pages = await listed(first=4)
+    rest = await listed(first=4, after=pages["pageInfo"]["endCursor"])
+    assert pages["nodes"] + rest["nodes"] == everything["nodes"]
+    assert (pages["pageInfo"]["hasNextPage"], rest["pageInfo"]["hasNextPage"]) == (True, False)
+
+
+async def test_operations_of_more_instances_cost_no_more_queries(api: Api):
+    for number in range(4):
+        id = await put(api, f"i{number}", novita_id=f"m{number}")
+        for label in ("x", "y"):
+            await api.ask(
+                """mutation ($id: ID!, $label: String!) { updateInstance(
+                   input: {id: $id, labels: [{key: "k", value: $label}]}) { errors { code } } }""",
+                id=id,
+                label=label,
+            )
+    document = """query ($first: Int!) { instances(first: $first, orderBy: {field: NAME, direction: ASC}) {
+        nodes { name operations(first: 1) { kind } } } }"""
+
+    few, of_few = await _counted(api, document, first=1)
+    many, of_many = await _counted(api, document, first=4)
+
+    assert [(node["name"], len(node["operations"])) for node in many["instances"]["nodes"]] == [
+        ("i0", 1),
+        ("i1", 1),
+        ("i2", 1),
+        ("i3", 1),
+    ]
+    assert len(few["instances"]["nodes"]) == 1
+    assert of_few == of_many
+
+
+async def _counted(api: Api, document: str, **variables: Any) -> tuple[dict[str, Any], int]:
+    """The answer, and how many statements it took."""
+    engine = api.server.runtime.database.engine.sync_engine
+    statements: list[str] = []
+
+    def count(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    event.listen(engine, "before_cursor_execute", count)
+    try:
+        return (await api.ask(document, **variables)).data, len(statements)
+    finally:
+        event.remove(engine, "before_cursor_execute", count)
+
+
+async def test_the_first_page_steps_over_no_deleted_ones(api: Api):
+    await api.world.execute(
+        """
+        INSERT INTO instance (id, project_id, name, status, product_name, gpu_count, rootfs_size_gb, billing, image,
+                              created_at, deleted_at)
+        SELECT gen_random_uuid(), $1, 'n' || n, CASE WHEN n % 100 = 0 THEN 'EXITED' ELSE 'DELETED' END, 'p', 1, 60,
+               'SPOT', 'i', now() - n * interval '1 second', CASE WHEN n % 100 = 0 THEN NULL ELSE now() END
+        FROM generate_series(1, 20000) AS n
+        """,
+        api.caller.project_id,
+    )
+    await api.world.execute("ANALYZE instance")
+
+    plan = "\n".join(
+        row[0]
+        for row in await api.world.rows(
+            """EXPLAIN SELECT * FROM instance WHERE project_id = $1 AND instance.status <> 'DELETED'
+               ORDER BY created_at DESC, id DESC LIMIT 51""",
+            api.caller.project_id,
+        )
+    )
+
+    assert "instance_living_by_project" in plan
+    assert len(await names(api, {"nameContains": "n20000"})) == 1

@@ -1,0 +1,188 @@
+"""The verbs as callers send them."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+from schema import ids
+from server.words import InstanceStatus
+from tests.schema.conftest import Api
+
+ERRORS = """
+    errors {
+      __typename code message path
+      ... on InvalidTransition { current allowed }
+      ... on OperationInProgress { operation { id } }
+      ... on VersionConflict { currentVersion }
+      ... on NotCancellable { operation { id status } }
+    }
+"""
+PAYLOAD = (
+    f"{{ replayed instance {{ id name status estimatedReadyAt }} operation {{ id kind status progress }} {ERRORS} }}"
+)
+
+
+async def verb(api: Api, mutation: str, **fields: Any) -> dict[str, Any]:
+    kind = mutation[0].upper() + mutation[1:]
+    document = f"mutation ($input: {kind}Input!) {{ {mutation}(input: $input) {PAYLOAD} }}"
+    return (await api.ask(document, input=fields)).data[mutation]
+
+
+async def put(api: Api, status: InstanceStatus, **fields: Any) -> str:
+    given: dict[str, Any] = {"project_id": api.caller.project_id, "novita_id": None, **fields}
+    if given["novita_id"] is None and status is not InstanceStatus.FAILED:
+        given["novita_id"] = f"n-{UUID(int=len(fields)).hex[:4]}-{fields.get('name', status)}"
+    row = await api.world.put(status, **given)
+    return ids.shown(ids.INSTANCE, row.id)
+
+
+async def test_each_verb_answers_with_the_instance_and_its_operation(api: Api):
+    starting = await verb(api, "startInstance", name=(await _named(api, InstanceStatus.EXITED)))
+    assert (starting["instance"]["status"], starting["operation"]["kind"]) == ("STARTING", "START")
+    assert starting["instance"]["estimatedReadyAt"] is not None
+    for name, status, kind in [
+        ("stopInstance", "STOPPING", "STOP"),
+        ("restartInstance", "RESTARTING", "RESTART"),
+        ("migrateInstance", "MIGRATING", "MIGRATE"),
+        ("deleteInstance", "DELETING", "DELETE"),
+    ]:
+        payload = await verb(api, name, id=await put(api, InstanceStatus.READY, name=name))
+        assert (payload["instance"]["status"], payload["operation"]["kind"]) == (status, kind)
+        assert (payload["operation"]["status"], payload["operation"]["progress"]) == ("QUEUED", 0)
+        assert (payload["replayed"], payload["errors"]) == (False, [])
+
+
+async def _named(api: Api, status: InstanceStatus) -> str:
+    await put(api, status, name="the-name")
+    return "the-name"
+
+
+async def test_refusals_say_what_is_in_the_way(api: Api):
+    id = await put(api, InstanceStatus.READY)
+
+    (error,) = (await verb(api, "startInstance", id=id))["errors"]
+    assert (error["__typename"], error["code"], error["current"]) == (
+        "InvalidTransition",
+        "INSTANCE_NOT_STARTABLE",
+        "READY",
+    )
+    assert "STOPPING" in error["allowed"]
+
+    stopping = await verb(api, "stopInstance", id=id)
+    (error,) = (await verb(api, "restartInstance", id=id))["errors"]
+    assert (error["code"], error["operation"]["id"]) == ("OPERATION_IN_PROGRESS", stopping["operation"]["id"])
+
+    (error,) = (await verb(api, "startInstance"))["errors"]
+    assert (error["code"], error["path"]) == ("INVALID_TARGET", ["input", "id"])
+    (error,) = (await verb(api, "startInstance", id=id, name="both"))["errors"]
+    assert error["code"] == "INVALID_TARGET"
+    (error,) = (await verb(api, "stopInstance", id="inst_nobody"))["errors"]
+    assert (error["code"], error["path"]) == ("INSTANCE_NOT_FOUND", ["input", "id"])
+
+
+async def test_an_update_of_the_name_is_over_at_once_and_knows_versions(api: Api):
+    id = await put(api, InstanceStatus.READY, version=3)
+
+    (error,) = (await verb(api, "updateInstance", id=id, name="new", expectedVersion=2))["errors"]
+    assert (error["__typename"], error["code"], error["currentVersion"]) == ("VersionConflict", "VERSION_CONFLICT", 3)
+
+    payload = await verb(api, "updateInstance", id=id, name="new", expectedVersion=3)
+    assert (payload["instance"]["name"], payload["operation"]["status"], payload["operation"]["progress"]) == (
+        "new",
+        "SUCCEEDED",
+        100,
+    )
+
+
+async def test_an_operation_is_cancelled_and_a_cancelled_create_is_gone(api: Api):
+    created = await api.create(name="cancelled")
+    document = f"""mutation ($id: ID!) {{ cancelOperation(input: {{id: $id}})
+        {{ operation {{ status }} instance {{ status }} cleanUp {{ kind }} {ERRORS} }} }}"""
+
+    payload = (await api.ask(document, id=created["operation"]["id"])).data["cancelOperation"]
+    assert (payload["operation"]["status"], payload["instance"]["status"]) == ("CANCELLED", "DELETED")
+    assert payload["cleanUp"] is None
+
+    deleting = await verb(api, "deleteInstance", id=await put(api, InstanceStatus.READY))
+    payload = (await api.ask(document, id=deleting["operation"]["id"])).data["cancelOperation"]
+    (error,) = payload["errors"]
+    assert (error["__typename"], error["code"], error["operation"]["status"]) == (
+        "NotCancellable",
+        "NOT_CANCELLABLE",
+        "QUEUED",
+    )
+
+
+BULK = f"""mutation ($ids: [ID!]!, $key: String) {{ %s(input: {{ids: $ids, idempotencyKey: $key}}) {{
+    results {{ id replayed instance {{ id status }} operation {{ id }} {ERRORS} }} {ERRORS} }} }}"""
+
+
+async def test_many_are_stopped_each_with_its_own_result(api: Api):
+    good = await put(api, InstanceStatus.READY, name="good")
+    down = await put(api, InstanceStatus.EXITED, name="down")
+    given = [good, down, "inst_nobody", good]
+
+    payload = (await api.ask(BULK % "stopInstances", ids=given)).data["stopInstances"]
+
+    assert payload["errors"] == []
+    results = payload["results"]
+    assert [result["id"] for result in results] == given
+    assert [[error["code"] for error in result["errors"]] for result in results] == [
+        [],
+        ["INSTANCE_NOT_STOPPABLE"],
+        ["INSTANCE_NOT_FOUND"],
+        [],
+    ]
+    assert results[0]["instance"]["status"] == "STOPPING"
+    assert results[3]["operation"]["id"] == results[0]["operation"]["id"]
+    assert results[2]["errors"][0]["path"] == ["input", "ids", "2"]
+
+
+async def test_many_are_deleted_once_with_one_key(api: Api):
+    given = [await put(api, InstanceStatus.READY, name=f"many-{number}") for number in range(20)]
+
+    answers = await asyncio.gather(*(api.ask(BULK % "deleteInstances", ids=given, key="bulk") for _ in range(4)))
+
+    operations = [
+        [result["operation"]["id"] for result in answer.data["deleteInstances"]["results"]] for answer in answers
+    ]
+    assert all(each == operations[0] for each in operations)
+    assert len(set(operations[0])) == 20
+    other = (await api.ask(BULK % "deleteInstances", ids=given[:1], key="bulk")).data["deleteInstances"]
+    assert ([error["code"] for error in other["errors"]], other["results"]) == (["IDEMPOTENCY_KEY_REUSED"], [])
+
+
+async def test_no_ids_or_too_many_are_refused(api: Api):
+    for given in ([], ["inst_x"] * 101):
+        payload = (await api.ask(BULK % "deleteInstances", ids=given)).data["deleteInstances"]
+        assert ([error["code"] for error in payload["errors"]], payload["results"]) == (["INVALID_IDS"], [])
+
+
+async def test_what_has_failed_says_what_can_be_done(api: Api):
+    document = "query ($id: ID!) { instance(id: $id) { actions failure { code actions } } }"
+
+    bare = (await api.ask(document, id=await put(api, InstanceStatus.FAILED))).data["instance"]
+    machine = (await api.ask(document, id=await put(api, InstanceStatus.FAILED, novita_id="n9"))).data["instance"]
+
+    assert bare["failure"] == {"code": "BROKEN", "actions": ["UPDATE", "DELETE"]}
+    assert machine["actions"] == ["STOP", "RESTART", "MIGRATE", "UPDATE", "DELETE"]
+
+
+async def test_await_operation_has_bounds_and_knows_nobody(api: Api):
+    document = "query ($id: ID!, $for: Float!) { awaitOperation(id: $id, timeoutSeconds: $for) { status } }"
+    created = await api.create(name="awaited")
+
+    found = await api.ask(document, id=created["operation"]["id"], **{"for": 0.05})
+    assert found.data["awaitOperation"] == {"status": "QUEUED"}
+    assert (await api.ask(document, id="op_nobody", **{"for": 1})).data["awaitOperation"] is None
+    too_long = await api.ask(document, id=created["operation"]["id"], **{"for": 61})
+    assert too_long.error["code"] == "INVALID_TIMEOUT"
+
+
+async def test_a_reader_may_look_and_wait_but_not_ask(api: Api):
+    id = await put(api, InstanceStatus.READY)
+    secret, _ = await api.world.new_token(role=api.caller.role.__class__.READER)
+
+    answer = await api.ask("mutation ($id: ID!) { stopInstance(input: {id: $id}) { replayed } }", token=secret, id=id)
+
+    assert answer.error["code"] == "FORBIDDEN"
