@@ -95,7 +95,7 @@ async def migrated_url(new_database: DatabaseMaker) -> str:
 async def database_url(migrated_url: str) -> AsyncIterator[str]:
     """A migrated database without rows."""
     yield migrated_url
-    await _delete_rows(migrated_url)
+    await delete_rows(migrated_url)
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ async def signals(database: Database) -> AsyncIterator[Signals]:
     await signals.stop()
 
 
-async def _delete_rows(url: str) -> None:
+async def delete_rows(url: str) -> None:
     """DELETE, not TRUNCATE: on small tables it is many times faster. Foreign keys are switched off meanwhile."""
     database = Database(url, pool_size=1)
     try:

@@ -6,7 +6,9 @@ import pytest
 
 from server.auth.caller import Caller
 from server.db.engine import Database
+from server.db.migrate import upgrade
 from server.db.signals import Signals
+from tests.conftest import DatabaseMaker, delete_rows
 from tests.schema.api import Answer, Server, serving
 from tests.world import World, a_simulator
 
@@ -49,14 +51,20 @@ class Api:
 
 
 @pytest.fixture(scope="session")
-async def server(migrated_url: str) -> AsyncIterator[Server]:
-    """Without a worker: what happens, happens because the test works."""
-    async with a_simulator(stock_factor=1000) as simulator, serving(migrated_url, simulator) as server:
+async def server(new_database: DatabaseMaker) -> AsyncIterator[Server]:
+    """On a database of its own, and without a worker: what happens, happens because the test works."""
+    url = await new_database()
+    await upgrade(url)
+    async with a_simulator(stock_factor=1000) as simulator, serving(url, simulator) as server:
         yield server
 
 
 @pytest.fixture
-async def api(server: Server, database: Database, signals: Signals) -> AsyncIterator[Api]:
+async def api(server: Server) -> AsyncIterator[Api]:
+    url = server.runtime.database_url
+    database = Database(url)
+    signals = Signals(database)
+    signals.start()
     world = World(database, signals, server.simulator)
     await world.open()
     token, caller = await world.new_token()
@@ -66,3 +74,6 @@ async def api(server: Server, database: Database, signals: Signals) -> AsyncIter
     finally:
         world.faults()
         await world.close()
+        await signals.stop()
+        await database.close()
+        await delete_rows(url)

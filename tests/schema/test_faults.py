@@ -114,4 +114,4 @@ async def test_a_provider_that_is_away_is_told_with_its_code_and_nothing_is_left
     assert (answer.error["code"], answer.error["retryable"]) == ("CIRCUIT_OPEN", True)
     assert 0 < answer.error["retryAfterMs"] <= 60_000
     counts = await world.counts()
-    assert (counts["instance"], counts["operation"], counts["job"], counts["outbox"]) == (0, 0, 0, 0)
+    assert (counts["instance"], counts["operation"], counts["job"], counts["event"]) == (0, 0, 0, 0)

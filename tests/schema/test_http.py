@@ -8,7 +8,7 @@ from server.words import InstanceStatus, Role
 from tests.schema.conftest import Api
 
 CREATE = 'mutation { createInstance(input: {name: "x", productName: "RTX 4090 24GB", image: "i"}) { replayed } }'
-NOTHING = {"instance": 0, "operation": 0, "attempt": 0, "job": 0, "outbox": 0, "idempotency_key": 0}
+NOTHING = {"instance": 0, "operation": 0, "attempt": 0, "job": 0, "event": 0, "idempotency_key": 0}
 
 
 async def left_behind(api: Api) -> dict[str, int]:

@@ -13,7 +13,7 @@ from server.words import Billing, InstanceStatus
 from tests.world import CREATE, World
 
 JUPYTER, VLLM, PRIVATE, UBUNTU, NO_IMAGE, BAD_PORTS = (str(107_672 + number) for number in range(6))
-NOTHING = {"instance": 0, "operation": 0, "attempt": 0, "job": 0, "outbox": 0, "idempotency_key": 0, "made": 0}
+NOTHING = {"instance": 0, "operation": 0, "attempt": 0, "job": 0, "event": 0, "idempotency_key": 0, "made": 0}
 
 
 async def refused(world: World, **fields: Any) -> list[tuple[str, tuple[str, ...]]]:
@@ -30,7 +30,7 @@ async def refused(world: World, **fields: Any) -> list[tuple[str, tuple[str, ...
 async def test_an_accepted_create_is_an_instance_an_operation_two_events_and_a_job(world: World):
     accepted = await world.create("web", ports=(Port(80, "http"),), env={"A": "1"}, labels={"team": "x"}, gpu_count=2)
 
-    assert await world.counts() == {**NOTHING, "instance": 1, "operation": 1, "job": 1, "outbox": 2}
+    assert await world.counts() == {**NOTHING, "instance": 1, "operation": 1, "job": 1, "event": 2}
     assert accepted.replayed is False
     row = await world.instance(accepted.instance.id)
     assert (row["name"], row["status"], row["version"]) == ("web", "CREATING", 1)
@@ -176,7 +176,7 @@ async def test_the_same_key_fifty_times_at_once_is_one_instance(world: World):
         "instance": 1,
         "operation": 1,
         "job": 1,
-        "outbox": 2,
+        "event": 2,
         "idempotency_key": 1,
     }
 
@@ -224,7 +224,7 @@ async def test_the_same_name_ten_times_at_once_is_one_instance(world: World):
     assert len(accepted) == 1
     assert [each.code for each in errors if isinstance(each, Refused)] == ["INSTANCE_NAME_TAKEN"] * 9
     counts = await world.counts()
-    assert (counts["instance"], counts["operation"], counts["job"], counts["outbox"]) == (1, 1, 1, 2)
+    assert (counts["instance"], counts["operation"], counts["job"], counts["event"]) == (1, 1, 1, 2)
 
 
 async def test_with_the_provider_down_and_warm_caches_a_create_is_accepted(world: World):

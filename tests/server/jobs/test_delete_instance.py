@@ -151,7 +151,7 @@ async def test_what_is_deleted_cannot_be_deleted_again(world: World):
 
     assert refused.value.code == "INSTANCE_DELETED"
     counts = await world.counts()
-    assert (counts["operation"], counts["job"], counts["outbox"]) == (0, 0, 0)
+    assert (counts["operation"], counts["job"], counts["event"]) == (0, 0, 0)
 
 
 async def test_eight_deletes_at_once_are_one(world: World):
