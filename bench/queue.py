@@ -194,7 +194,6 @@ async def full_database(bench: Bench) -> str:
     connection = await asyncpg.connect(url)
     await connection.execute(FINISHED, bench.options.finished, timeout=300)
     await connection.execute("VACUUM ANALYZE job_history", timeout=300)
-    await connection.execute("CHECKPOINT", timeout=300)
     await connection.close()
     return url
 
