@@ -35,6 +35,7 @@ MOVING = frozenset({S.STARTING, S.RUNNING, S.HEALTH_CHECKING, S.STOPPING, S.REST
 FRESH_FOR = timedelta(seconds=30)
 # How long a reader waits for the provider before the last known state has to do.
 PATIENCE = timedelta(seconds=2)
+LIST_PATIENCE = timedelta(seconds=5)
 # After a failure readers are answered from our rows at once for so long, instead of waiting one by one.
 PAUSE = timedelta(seconds=5)
 ALL = "all"
@@ -108,8 +109,15 @@ class Watch:
         return Reading(found, max(last_seen(found), moment))
 
     async def machines(self) -> Sequence[Glimpse]:
-        """Everything the provider has, all pages of it. Raises NovitaError."""
-        return await self._lists.get(ALL, self._list)
+        """Everything the provider has, all pages of it. Raises NovitaError.
+
+        A list that takes too long goes on being read for those who ask next.
+        """
+        try:
+            async with asyncio.timeout(LIST_PATIENCE.total_seconds()):
+                return await self._lists.get(ALL, self._list)
+        except TimeoutError:
+            raise ProviderTimeout("the provider's list takes too long") from None
 
     async def sync(self, *, by: Caller) -> Report:
         """Bring the caller's rows to what the provider says now. Raises NovitaError."""

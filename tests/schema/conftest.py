@@ -10,7 +10,9 @@ from server.db.migrate import upgrade
 from server.db.signals import Signals
 from tests.conftest import DatabaseMaker, delete_rows
 from tests.schema.api import Answer, Server, serving
-from tests.world import World, a_simulator
+from tests.world import World, a_simulator, world
+
+__all__ = ["world"]
 
 
 @dataclass(frozen=True, slots=True)
