@@ -87,7 +87,7 @@ async def status_of(world: World, instance_id: UUID) -> str:
 
 async def moves_of(world: World, instance_id: UUID) -> list[str]:
     """Every event but the notes of what was seen meanwhile."""
-    return [each for each in await world.event_types(instance_id) if each != "instance.changed"]
+    return [each for each in await world.event_types(instance_id) if each not in ("instance.changed", "health.checked")]
 
 
 def machine(world: World) -> Machine:
