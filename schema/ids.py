@@ -8,10 +8,11 @@ INSTANCE = "inst"
 OPERATION = "op"
 EVENT = "evt"
 TOKEN = "tok"
+JOB = "job"
 
 NOBODY = UUID(int=0)  # no row has it
 
-WORDS = {INSTANCE: "instance", OPERATION: "operation", EVENT: "event", TOKEN: "token"}
+WORDS = {INSTANCE: "instance", OPERATION: "operation", EVENT: "event", TOKEN: "token", JOB: "job"}
 
 
 def shown(prefix: str, id: UUID) -> str:
@@ -26,4 +27,16 @@ def read(prefix: str, id: str, path: tuple[str, ...] = ()) -> UUID:
             return UUID(rest)
         except ValueError:
             pass
+    raise NotFound(WORDS[prefix], path)
+
+
+def shown_number(prefix: str, id: int) -> str:
+    return f"{prefix}_{id}"
+
+
+def read_number(prefix: str, id: str, path: tuple[str, ...] = ()) -> int:
+    """The same for rows that are numbered."""
+    found, _, rest = id.partition("_")
+    if found == prefix and rest.isascii() and rest.isdigit() and len(rest) <= 18:
+        return int(rest)
     raise NotFound(WORDS[prefix], path)

@@ -8,6 +8,7 @@ from schema.context import Info
 from schema.filters import InstanceFilter, InstanceOrderBy, OrderDirection
 from schema.fleet_queries import FleetQueries
 from schema.guards import Requires
+from schema.job_queries import JobQueries
 from schema.operation_queries import OperationQueries
 from schema.paging import check_first, order_cursor, read_order_cursor
 from schema.types.connection import InstanceConnection, InstanceEdge, PageInfo
@@ -20,7 +21,7 @@ from server.words import Role
 
 
 @strawberry.type(description="What callers can read.")
-class Query(OperationQueries, CatalogQueries, FleetQueries):
+class Query(OperationQueries, CatalogQueries, FleetQueries, JobQueries):
     @strawberry.field(
         description="One instance; null when there is none of that id.", extensions=[Requires(Role.READER)]
     )

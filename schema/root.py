@@ -8,6 +8,7 @@ from schema.faults import Faults
 from schema.mutations.bulk import BulkMutations
 from schema.mutations.fleet import FleetMutations
 from schema.mutations.instances import InstanceMutations
+from schema.mutations.jobs import JobMutations
 from schema.mutations.lifecycle import LifecycleMutations
 from schema.mutations.operations import OperationMutations
 from schema.queries import Query
@@ -16,7 +17,7 @@ from schema.subscriptions import Subscription
 
 
 @strawberry.type(description="What callers can ask for. Each answers with what was accepted, or why it was refused.")
-class Mutation(InstanceMutations, LifecycleMutations, BulkMutations, OperationMutations, FleetMutations):
+class Mutation(InstanceMutations, LifecycleMutations, BulkMutations, OperationMutations, FleetMutations, JobMutations):
     pass
 
 

@@ -140,16 +140,19 @@ STATS = text("""
                count(*) FILTER (WHERE status = 'WAITING' AND run_at > now()) AS scheduled,
                count(*) FILTER (WHERE status = 'RUNNING') AS running,
                now() - min(run_at) FILTER (WHERE status = 'WAITING' AND run_at <= now()) AS oldest_waiting
-        FROM job GROUP BY kind
+        FROM job WHERE CAST(:project_id AS uuid) IS NULL OR project_id = :project_id GROUP BY kind
     ), failed AS (
         SELECT kind, count(*) AS failed, count(*) FILTER (WHERE finished_at > now() - CAST(:span AS interval)) AS lately
-        FROM job_history WHERE status = 'FAILED' GROUP BY kind
+        FROM job_history
+        WHERE status = 'FAILED' AND (CAST(:project_id AS uuid) IS NULL OR project_id = :project_id)
+        GROUP BY kind
     ), finished AS (
         SELECT kind, count(*) AS finished,
                percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY claimed_at - run_at) AS pickup,
                percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY finished_at - claimed_at) AS run_time
         FROM job_history
         WHERE status <> 'FAILED' AND finished_at > now() - CAST(:span AS interval) AND status = 'SUCCEEDED'
+          AND (CAST(:project_id AS uuid) IS NULL OR project_id = :project_id)
         GROUP BY kind
     )
     SELECT kind, coalesce(waiting, 0) AS waiting, coalesce(scheduled, 0) AS scheduled, coalesce(running, 0) AS running,
@@ -164,8 +167,11 @@ STATS = text("""
 WORKERS = text("SELECT count(*) FROM job_worker WHERE lease_until > now()")
 
 
-async def job_stats(session: AsyncSession) -> JobStats:
-    """By kind: how many wait, run and have failed, for how long the oldest has waited, how fast they go."""
+async def job_stats(session: AsyncSession, *, project_id: UUID | None = None) -> JobStats:
+    """By kind: how many wait, run and have failed, for how long the oldest has waited, how fast they go.
+
+    Of one project, or of all of them and of the jobs that belong to none.
+    """
     minutes = WINDOW / timedelta(minutes=1)
     kinds = tuple(
         KindStats(
@@ -183,6 +189,6 @@ async def job_stats(session: AsyncSession) -> JobStats:
             run_time_p95=row.run_time_p95,
             paused_at=row.paused_at,
         )
-        for row in await session.execute(STATS, {"span": WINDOW})
+        for row in await session.execute(STATS, {"span": WINDOW, "project_id": project_id})
     )
     return JobStats(kinds, (await session.execute(WORKERS)).scalar_one())

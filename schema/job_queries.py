@@ -1,0 +1,70 @@
+"""What operators can read about the job queue."""
+
+import strawberry
+
+from schema import ids
+from schema.context import Info
+from schema.guards import Requires
+from schema.paging import check_first
+from schema.types.connection import PageInfo
+from schema.types.job import Job, JobConnection, JobStats
+from server.db.tables.job import JobStatus
+from server.errors import NotFound
+from server.queue import reads
+from server.words import Role
+
+
+@strawberry.input(description="Which jobs; without it, all of the project's that are kept.")
+class JobFilter:
+    kind: str | None = strawberry.field(default=None, description="Only of this kind.")
+    statuses: list[JobStatus] | None = strawberry.field(default=None, description="Only in one of these statuses.")
+    instance_id: strawberry.ID | None = strawberry.field(default=None, description="Only about this instance.")
+
+
+@strawberry.type
+class JobQueries:
+    @strawberry.field(
+        description="One job of the project; null when there is none of that id.", extensions=[Requires(Role.READER)]
+    )
+    async def job(self, info: Info, id: strawberry.ID) -> Job | None:
+        try:
+            job_id = ids.read_number(ids.JOB, id)
+        except NotFound:
+            return None
+        async with info.context.read() as session:
+            found = await reads.get_job(session, job_id, project_id=info.context.caller.project_id)
+        return None if found is None else Job.of(found)
+
+    @strawberry.field(description="Jobs of the project, newest first.", extensions=[Requires(Role.READER)])
+    async def jobs(
+        self, info: Info, filter: JobFilter | None = None, first: int = 50, after: strawberry.ID | None = None
+    ) -> JobConnection:
+        size = check_first(first)
+        wanted = filter or JobFilter()
+        try:
+            instance_id = None if wanted.instance_id is None else ids.read(ids.INSTANCE, wanted.instance_id)
+        except NotFound:
+            instance_id = ids.NOBODY
+        which = reads.JobFilter(
+            kind=wanted.kind,
+            statuses=wanted.statuses,
+            project_id=info.context.caller.project_id,
+            instance_id=instance_id,
+        )
+        before = None if after is None else ids.read_number(ids.JOB, after)
+        async with info.context.read() as session:
+            found = await reads.page_of_jobs(session, which, limit=size + 1, before_id=before)
+        jobs = [Job.of(each) for each in found[:size]]
+        return JobConnection(
+            nodes=jobs, page_info=PageInfo(has_next_page=len(found) > size, end_cursor=jobs[-1].id if jobs else None)
+        )
+
+    @strawberry.field(
+        description="How the queue is doing: the project's jobs, or for an ADMIN all there are.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def job_stats(self, info: Info) -> JobStats:
+        caller = info.context.caller
+        async with info.context.read() as session:
+            scope = None if caller.may(Role.ADMIN) else caller.project_id
+            return JobStats.of(await reads.job_stats(session, project_id=scope))

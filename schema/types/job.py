@@ -1,0 +1,110 @@
+"""Jobs as operators see them."""
+
+from datetime import datetime, timedelta
+
+import strawberry
+
+from schema import ids
+from schema.types.connection import PageInfo
+from server.db.tables.job import JobStatus
+from server.queue import reads
+from server.queue.kinds import Priority
+
+strawberry.enum(JobStatus, description="Where a job stands. WAITING and RUNNING are open.")
+
+
+strawberry.enum(
+    Priority,
+    name="JobPriority",
+    description="Who goes first. It ages: a LOW job that has waited for a minute goes before a new HIGH one.",
+)
+
+
+@strawberry.type(description="One row of background work.")
+class Job:
+    id: strawberry.ID = strawberry.field(description="Never changes, also when it is run again.")
+    kind: str = strawberry.field(description="What is to be done, such as CREATE_INSTANCE.")
+    status: JobStatus = strawberry.field(description="Where it stands.")
+    priority: Priority = strawberry.field(description="Who goes first.")
+    instance_id: strawberry.ID | None = strawberry.field(description="The instance it is about.")
+    attempts: int = strawberry.field(description="Runs that failed so far; waiting for something is not failing.")
+    error_code: str | None = strawberry.field(description="Why the last one failed, as a word.")
+    error_message: str | None = strawberry.field(description="Why the last one failed, as a sentence.")
+    cancel_requested: bool = strawberry.field(description="Whether somebody asked for it to be cancelled.")
+    created_at: datetime = strawberry.field(description="When it was enqueued.")
+    run_at: datetime = strawberry.field(description="When it may run.")
+    claimed_at: datetime | None = strawberry.field(description="When a worker last took it.")
+    finished_at: datetime | None = strawberry.field(description="When it was over.")
+
+    @classmethod
+    def of(cls, job: reads.JobView) -> "Job":
+        return cls(
+            id=strawberry.ID(ids.shown_number(ids.JOB, job.id)),
+            kind=job.kind,
+            status=job.status,
+            priority=job.priority,
+            instance_id=strawberry.ID(ids.shown(ids.INSTANCE, job.instance_id)) if job.instance_id else None,
+            attempts=job.attempts,
+            error_code=job.error_code,
+            error_message=job.error_message,
+            cancel_requested=job.cancel_requested,
+            created_at=job.created_at,
+            run_at=job.run_at,
+            claimed_at=job.claimed_at,
+            finished_at=job.finished_at,
+        )
+
+
+@strawberry.type(description="A page of jobs.")
+class JobConnection:
+    nodes: list[Job] = strawberry.field(description="The jobs.")
+    page_info: PageInfo = strawberry.field(description="Where this page stands.")
+
+
+@strawberry.type(description="How one kind of work is doing. Rates and times are of the last five minutes.")
+class JobKindStats:
+    kind: str = strawberry.field(description="The kind.")
+    waiting: int = strawberry.field(description="May run now and do not yet.")
+    scheduled: int = strawberry.field(description="Are to run later.")
+    running: int = strawberry.field(description="Are running.")
+    failed: int = strawberry.field(description="Were given up and can be retried.")
+    oldest_waiting_seconds: float | None = strawberry.field(description="How long the first in the line has waited.")
+    finished_per_minute: float = strawberry.field(description="How many are done a minute.")
+    failed_per_minute: float = strawberry.field(description="How many are given up a minute.")
+    pickup_p50_seconds: float | None = strawberry.field(description="From when it may run to a worker, median.")
+    pickup_p95_seconds: float | None = strawberry.field(description="The same for the slowest twentieth.")
+    run_p50_seconds: float | None = strawberry.field(description="How long one run takes, median.")
+    run_p95_seconds: float | None = strawberry.field(description="The same for the slowest twentieth.")
+    paused_at: datetime | None = strawberry.field(description="Since when it is held back, if it is.")
+
+    @classmethod
+    def of(cls, stats: reads.KindStats) -> "JobKindStats":
+        return cls(
+            kind=stats.kind,
+            waiting=stats.waiting,
+            scheduled=stats.scheduled,
+            running=stats.running,
+            failed=stats.failed,
+            oldest_waiting_seconds=_seconds(stats.oldest_waiting),
+            finished_per_minute=stats.finished_per_minute,
+            failed_per_minute=stats.failed_per_minute,
+            pickup_p50_seconds=_seconds(stats.pickup_p50),
+            pickup_p95_seconds=_seconds(stats.pickup_p95),
+            run_p50_seconds=_seconds(stats.run_time_p50),
+            run_p95_seconds=_seconds(stats.run_time_p95),
+            paused_at=stats.paused_at,
+        )
+
+
+@strawberry.type(description="How the queue is doing.")
+class JobStats:
+    kinds: list[JobKindStats] = strawberry.field(description="By kind of work.")
+    workers: int = strawberry.field(description="Worker processes that are alive.")
+
+    @classmethod
+    def of(cls, stats: reads.JobStats) -> "JobStats":
+        return cls(kinds=[JobKindStats.of(kind) for kind in stats.kinds], workers=stats.workers)
+
+
+def _seconds(value: timedelta | None) -> float | None:
+    return None if value is None else value.total_seconds()
