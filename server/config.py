@@ -181,7 +181,12 @@ class Settings(BaseSettings):
     )
 
     health_check_timeout: Duration = Field(default=timedelta(seconds=10), description="How long one probe may take.")
-    health_check_delay: Duration = Field(default=timedelta(seconds=2), description="The pause before the next probe.")
+    health_check_retries: int = Field(
+        default=3, ge=0, le=10, description="Further probes of an unhealthy endpoint before a check has its verdict."
+    )
+    health_check_delay: Duration = Field(
+        default=timedelta(seconds=2), description="The pause before the first of them; it doubles from one to the next."
+    )
     health_check_max_wait: Duration = Field(
         default=timedelta(minutes=5), description="How long an instance's endpoints may take to answer."
     )

@@ -15,16 +15,20 @@ from server.db.engine import Database
 from server.db.signals import Signals
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
+from server.guard import Inside, allow_many_sockets
 from server.instances.lookout import Lookout
 from server.instances.watch import Watch
 from server.jobs.handler import Services, all_handlers
 from server.novita.client import NovitaClient
 from server.probes.probe import Prober
-from server.queue.kinds import CleanUp, Reconcile
+from server.queue.handler import Handler
+from server.queue.kinds import CheckHealth, CleanUp, Reconcile, Work
 from server.queue.recurring import Recurring
 from server.queue.worker import Worker
 
 CLEAN_UP_EVERY = timedelta(minutes=10)
+# Kinds that wait for others nearly all of their time.
+PATIENT: tuple[type[Work], ...] = (CheckHealth,)
 
 
 class Runtime:
@@ -32,6 +36,8 @@ class Runtime:
 
     def __init__(self, settings: Settings, *, database_url: str, novita_url: str, novita_key: SecretStr) -> None:
         self.settings = settings
+        # The provider speaks https; what speaks http is a simulator, whose machines serve on loopback.
+        self._is_simulated = novita_url.startswith("http://")
         self.database_url = database_url
         self.database = Database(
             database_url,
@@ -93,7 +99,7 @@ class Runtime:
 
     def work(self) -> Worker:
         """For processes that run jobs."""
-        prober = Prober(timeout=self.settings.health_check_timeout)
+        prober = Prober(inside=Inside.LOOPBACK if self._is_simulated else Inside.OFF)
         self._stack.push_async_callback(prober.close)
         services = Services(
             database=self.database,
@@ -103,10 +109,13 @@ class Runtime:
             settings=self.settings,
             lookout=self.lookout,
         )
+        handlers = all_handlers(services)
+        patient = {work.kind: handlers.pop(work.kind) for work in PATIENT}
+        self._work_patiently(patient)
         self.worker = Worker(
             self.database,
             self.signals,
-            all_handlers(services),
+            handlers,
             concurrency=self.settings.max_concurrent_jobs,
             poll_interval=self.settings.job_poll_interval,
             lease=self.settings.job_lease,
@@ -120,3 +129,19 @@ class Runtime:
         self.worker.start()
         self._stack.push_async_callback(self.worker.stop)
         return self.worker
+
+    def _work_patiently(self, handlers: dict[str, Handler]) -> None:
+        """Jobs that wait for strangers have slots of their own: a thousand of them keep nobody else from working."""
+        allow_many_sockets()
+        worker = Worker(
+            self.database,
+            self.signals,
+            handlers,
+            concurrency=sum(work.concurrency or 0 for work in PATIENT),
+            poll_interval=self.settings.job_poll_interval,
+            lease=self.settings.job_lease,
+            max_attempts=self.settings.max_retry_attempts,
+            shutdown_timeout=self.settings.shutdown_timeout,
+        )
+        worker.start()
+        self._stack.push_async_callback(worker.stop)

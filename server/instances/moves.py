@@ -1,5 +1,6 @@
 """The ONE writer of `instance.status`; every move adds its event in the same breath."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,12 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
 from server.db.engine import will_write
-from server.db.tables import Instance
+from server.db.tables import Instance, ProbeResult
 from server.errors import IllegalMove, NotFound
 from server.events.event import EventType
 from server.events.log import append
 from server.instances.lifecycle import BEGINS_A_RUN, MOVES, sources
 from server.instances.snapshot import snapshot_of
+from server.probes.check import health_of, told
+from server.probes.results import forget
 from server.queue.enqueue import enqueue
 from server.queue.kinds import WatchReclaim
 from server.words import InstanceStatus
@@ -77,7 +80,8 @@ async def move(
     moment = now()
     values: dict[str, Any] = {"status_reason": None, "failure_code": None, "failure_message": None, **fields}
     if to in BEGINS_A_RUN:
-        values |= {"running_at": None, "ready_at": None}
+        values |= {"running_at": None, "ready_at": None, "health": None}
+        await forget(session, instance_id)
     if to is InstanceStatus.RUNNING and instance.running_at is None:
         values.setdefault("running_at", moment)
     if to is InstanceStatus.READY:
@@ -105,6 +109,22 @@ async def note(session: AsyncSession, instance_id: UUID, *, cause: Cause, **fiel
     changed = await _write(session, instance, news | seen, only_from=frozenset({InstanceStatus(instance.status)}))
     await _append(session, EventType.INSTANCE_CHANGED, changed, cause=cause, data={"changed": sorted(news)})
     await _announce_reclaim(session, changed, previous=reclaim_at, cause=cause)
+    return changed
+
+
+async def checked(
+    session: AsyncSession, instance_id: UUID, results: Sequence[ProbeResult], *, cause: Cause
+) -> Instance:
+    """Write what a check of its endpoints came to. The same as the last time is no news."""
+    instance = await locked(session, instance_id)
+    health = health_of(results)
+    if instance.health == health:
+        return instance
+    changed = await _write(
+        session, instance, {"health": health}, only_from=frozenset({InstanceStatus(instance.status)})
+    )
+    data = {"health": {"status": health, "endpoints": told(results)}}
+    await _append(session, EventType.HEALTH_CHECKED, changed, cause=cause, data=data)
     return changed
 
 

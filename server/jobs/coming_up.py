@@ -9,6 +9,7 @@ from server.instances import moves, operations
 from server.instances.observed import facts
 from server.jobs.handler import Reason, Tools, fail_operation
 from server.novita.wire import RemoteInstance
+from server.probes.plan import wants_check
 from server.queue.enqueue import enqueue
 from server.queue.kinds import CheckHealth
 from server.queue.outcome import Done, Outcome
@@ -44,7 +45,7 @@ async def is_up(work: Rise, remote: RemoteInstance, tools: Tools) -> Outcome:
         instance = await moves.move(
             session, instance.id, InstanceStatus.RUNNING, cause=cause, observed_at=now(), **facts(remote)
         )
-        if not any(endpoint["type"] == "http" for endpoint in instance.endpoints):
+        if not wants_check(instance.health_check, instance.ports, instance.endpoints):
             await moves.move(session, instance.id, InstanceStatus.READY, cause=cause)
             await operations.finish(session, work.operation_id, OperationStatus.SUCCEEDED)
             return Done()

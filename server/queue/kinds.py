@@ -68,12 +68,14 @@ class MonitorInstance(Work):
 
 @dataclass(frozen=True, slots=True)
 class CheckHealth(Work):
-    """Probe a running instance's endpoints until they answer."""
+    """Probe a running instance's endpoints until they answer; without an operation once, because somebody asked."""
 
     kind = "HEALTH_CHECK"
+    concurrency = 1000  # it waits for others nearly all of its time
 
     instance_id: UUID
-    operation_id: UUID
+    operation_id: UUID | None = None
+    asked_at: float | None = None  # seconds since 1970; results from before are another check's
 
 
 @dataclass(frozen=True, slots=True)

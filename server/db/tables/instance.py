@@ -99,6 +99,10 @@ class Instance(Base):
     endpoints: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)
     spot_reclaim_at: Mapped[datetime | None]
     observed_at: Mapped[datetime | None]
+    health: Mapped[str | None]
+
+    webhook_url: Mapped[str | None]
+    webhook_disabled_at: Mapped[datetime | None]
 
     created_at: Mapped[CreatedAt]
     updated_at: Mapped[CreatedAt]
