@@ -21,6 +21,7 @@ from server.db.migrate import check_is_current
 from server.errors import StartupProblem
 from server.novita.breaker import BreakerState
 from server.runtime import Runtime
+from server.scrape import Scrape
 from server.welcome import PAGE
 
 CHECK_TIMEOUT = timedelta(seconds=3)
@@ -47,6 +48,7 @@ def create_app(runtime: Runtime) -> Starlette:
             Route("/", _welcome),
             Route("/healthz", _alive),
             Route("/readyz", readiness.answer),
+            Route("/metrics", Scrape(runtime).answer),
             # Route and WebSocketRoute: a Mount answers POST with a redirect and a WebSocket with 403.
             Route("/graphql", edge, methods=["GET", "POST"]),
             WebSocketRoute("/graphql", edge),

@@ -27,13 +27,18 @@ OLDEST_WAITING = Gauge("pilotlight_jobs_oldest_waiting_seconds", "Age of the old
 
 def show(stats: JobStats) -> None:
     """Set the gauges that only the database knows; for whoever answers a scrape."""
-    for gauge in (WAITING, RUNNING, KEPT_FAILED, OLDEST_WAITING):
-        gauge.clear()  # a kind of which nothing is left would keep its last figure for ever
+    show_nothing()  # a kind of which nothing is left would keep its last figure for ever
     for kind in stats.kinds:
         WAITING.labels(kind.kind).set(kind.waiting)
         RUNNING.labels(kind.kind).set(kind.running)
         KEPT_FAILED.labels(kind.kind).set(kind.failed)
         OLDEST_WAITING.labels(kind.kind).set(kind.oldest_waiting.total_seconds() if kind.oldest_waiting else 0)
+
+
+def show_nothing() -> None:
+    """Forget those figures: nobody knows them now."""
+    for gauge in (WAITING, RUNNING, KEPT_FAILED, OLDEST_WAITING):
+        gauge.clear()
 
 
 class Times:
