@@ -9,7 +9,6 @@ from server.jobs.asking import SETTLES_WITHIN, gone, is_another_run
 from server.jobs.coming_up import RISING, failed, is_up, why_down
 from server.jobs.handler import Reason, Tools, fail_with_the_job, growing_pause, handles
 from server.jobs.provider_wait import later
-from server.novita.priority import Priority
 from server.novita.wire import RemoteInstance
 from server.queue.kinds import MonitorStartup
 from server.queue.outcome import Again, Done, Outcome
@@ -26,7 +25,7 @@ async def monitor_startup(work: MonitorStartup, tools: Tools) -> Outcome:
     since = operation.asked_at or instance.status_since
     elapsed = now() - since
     try:
-        remote = await tools.novita.instance(str(instance.novita_id), priority=Priority.POLL)
+        remote = await tools.look(str(instance.novita_id))
     except ProviderNotFound:
         return await gone(work, tools)
     except NovitaError as error:

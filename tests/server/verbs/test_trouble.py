@@ -7,6 +7,7 @@ import pytest
 
 from server.instances.drafts import Port
 from server.instances.update import UpdateDraft, update_instance
+from server.instances.verbs import VERBS
 from server.novita.client import NovitaClient
 from server.novita.simulator.faults import Fault, FaultKind
 from server.words import OperationKind
@@ -320,3 +321,24 @@ async def test_a_new_port_is_not_said_to_be_there_before_it_has_an_address(world
 
     world.simulator.world.set_speed(100)
     assert (await world.work_until_over(accepted.operation.id))["status"] == "SUCCEEDED"
+
+
+@pytest.mark.parametrize("kind", [OperationKind.START, OperationKind.RESTART, OperationKind.MIGRATE])
+async def test_a_run_that_is_repeated_after_it_got_further_does_nothing(world: World, kind: OperationKind):
+    """Killed between its last commit and the end of its job: the next run finds that the machine is being followed."""
+    instance_id = await fit_for(world, kind)
+    accepted = await ask(world, kind, instance_id)
+    await world.work_once()
+    before = await world.operation(accepted.operation.id)
+    events = await world.event_types(instance_id)
+    work = VERBS[kind].work
+    assert work is not None
+
+    await world.execute("DELETE FROM job")
+    await world.enqueue(work(instance_id, accepted.operation.id))
+    await world.work_once()
+
+    assert await world.operation(accepted.operation.id) == before
+    assert before["phase"] == "PROVISIONING"
+    assert await world.event_types(instance_id) == events
+    assert changes(world) == {ROUTES[kind]: 1}
