@@ -3,8 +3,7 @@ FROM python:3.13-slim-bookworm AS build
 WORKDIR /src
 RUN pip install --no-cache-dir uv==0.13.7 && python -m venv /opt/pilotlight
 COPY requirements.lock pyproject.toml README.md alembic.ini ./
-# The lock holds the tools of development too; only what the package itself needs is taken from it.
-RUN uv pip install --no-cache --python /opt/pilotlight/bin/python -c requirements.lock hatchling -r pyproject.toml --extra redis
+RUN uv pip install --no-cache --python /opt/pilotlight/bin/python --require-hashes -r requirements.lock
 COPY server server
 COPY schema schema
 COPY migrations migrations

@@ -5,16 +5,18 @@ BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 ARGS ?=
 TESTS ?= tests
+LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --extra redis pyproject.toml
 # Two test processes: more would only wait for each other on a small machine.
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check lint types contracts schema schema-check deploy-check tests format lock clean
+.PHONY: help up test check lint types contracts schema schema-check deploy-check tests bench-queue bench-client \
+  bench-simulator chaos-queue format lock clean
 
 help: ## List these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-up: $(VENV)/.installed ## Run everything: database, simulator, API, workers (ARGS="--port 0 --home DIR")
+up: $(VENV)/.ready ## Run everything: database, simulator, API, workers (ARGS="--port 0 --home DIR")
 	@exec $(BIN)/pilotlight up $(ARGS)
 
 test: check tests ## Everything that CI runs: lint, types, contracts, schema, deployment files, tests
@@ -44,19 +46,31 @@ deploy-check: $(VENV)/.installed ## Dockerfile and compose file, without Docker
 tests: $(VENV)/.installed ## The tests alone (TESTS=tests/server/db for some of them)
 	$(BIN)/pytest -n $(WORKERS) --dist loadscope $(ARGS) $(TESTS)
 
+bench-queue: $(VENV)/.installed ## The job table beside other queues: drain, enqueue, pickup, in hard times
+	$(BIN)/python -m bench.queue $(ARGS)
+
+bench-client: $(VENV)/.installed ## The provider client beside bare aiohttp
+	$(BIN)/python -m bench.client $(ARGS)
+
+bench-simulator: $(VENV)/.installed ## What the simulator answers with 10 and with 100,000 instances
+	$(BIN)/python -m bench.simulator $(ARGS)
+
+chaos-queue: $(VENV)/.installed ## 200 workers killed at random under load
+	QUEUE_KILLS=200 $(BIN)/pytest -q tests/server/queue/test_processes.py -k killed --timeout 390
+
 format: $(VENV)/.installed ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: $(VENV)/.installed ## Take the newest versions that pyproject.toml allows into requirements.lock
-	$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --upgrade \
-	  --group dev --extra redis pyproject.toml -o requirements.lock
+lock: $(VENV)/.installed ## Take the newest versions that pyproject.toml allows into the two lock files
+	$(LOCK) --upgrade --group dev -o requirements-dev.lock
+	$(LOCK) --group build -c requirements-dev.lock -o requirements.lock
 
 clean: ## Remove what these commands made (not the data in .pilotlight)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
 
-# No ensurepip (Debian splits it off): the pip outside puts uv into the environment, uv does the rest.
-$(VENV)/.installed: pyproject.toml requirements.lock
+# What it takes to run. No ensurepip (Debian splits it off): the pip outside puts uv into the environment, uv does the rest.
+$(VENV)/.ready: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("Pilotlight needs Python 3.11 or newer; say which: make PYTHON=python3.12 ...") \
 	  if sys.version_info < (3, 11) else None'
 	@echo "Installing into $(VENV): once, and again when requirements.lock changes"
@@ -66,4 +80,10 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --no-deps --no-build-isolation -e .
 	@# Compiles what a start imports; where PYTHONDONTWRITEBYTECODE is set, every start would do that again.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/pilotlight version > /dev/null 2>&1 || true
+	@touch $@
+
+# What it takes to work on it, on top.
+$(VENV)/.installed: $(VENV)/.ready requirements-dev.lock
+	@echo "Installing what tests and checks need"
+	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --require-hashes -r requirements-dev.lock
 	@touch $@

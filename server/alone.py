@@ -39,6 +39,7 @@ async def run_worker(settings: Settings, database_url: str, provider: Provider) 
         runtime.work()
         tell("worker.ready", "Pilotlight worker is ready")
         await stop.wait()
+        runtime.begin_stop()
 
 
 async def run_api(settings: Settings, database_url: str, provider: Provider, *, ready_file: Path | None) -> None:

@@ -1,5 +1,6 @@
 """The parts of a running process, put together in one place and taken apart in the right order."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Self
@@ -74,7 +75,7 @@ class Runtime:
         self.database.on_written = self.watch.forget
         self.tokens = Tokens(self.database)
         self.tail = Tail(self.database, self.signals)
-        self.worker: Worker | None = None
+        self._workers: list[Worker] = []
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -97,7 +98,7 @@ class Runtime:
         self.tail.start()
         self._stack.push_async_callback(self.tail.stop)
 
-    def work(self) -> Worker:
+    def work(self) -> None:
         """For processes that run jobs."""
         prober = Prober(inside=Inside.LOOPBACK if self._is_simulated else Inside.OFF)
         self._stack.push_async_callback(prober.close)
@@ -112,7 +113,7 @@ class Runtime:
         handlers = all_handlers(services)
         patient = {work.kind: handlers.pop(work.kind) for work in PATIENT}
         self._work_patiently(patient)
-        self.worker = Worker(
+        worker = Worker(
             self.database,
             self.signals,
             handlers,
@@ -126,9 +127,7 @@ class Runtime:
                 Recurring(Reconcile(), every=self.settings.reconcile_interval),
             ],
         )
-        self.worker.start()
-        self._stack.push_async_callback(self.worker.stop)
-        return self.worker
+        self._start(worker)
 
     def _work_patiently(self, handlers: dict[str, Handler]) -> None:
         """Jobs that wait for strangers have slots of their own: a thousand of them keep nobody else from working."""
@@ -143,5 +142,14 @@ class Runtime:
             max_attempts=self.settings.max_retry_attempts,
             shutdown_timeout=self.settings.shutdown_timeout,
         )
+        self._start(worker)
+
+    def _start(self, worker: Worker) -> None:
         worker.start()
+        self._workers.append(worker)
         self._stack.push_async_callback(worker.stop)
+
+    def begin_stop(self) -> None:
+        """No new claims from now on. Jobs and requests then come to their ends side by side, in the same time."""
+        for worker in self._workers:
+            self._stack.push_async_callback(asyncio.gather, asyncio.create_task(worker.stop()))

@@ -63,6 +63,7 @@ async def up(settings: Settings, *, ready_file: Path | None) -> None:
         if ready_file is not None:
             write_whole(ready_file, ready.to_json())
         await stop.wait()
+        runtime.begin_stop()
         tell("up.stopping", "[dim]Stopping …[/dim]")
 
 
