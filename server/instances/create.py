@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from uuid import UUID
 
-from sqlalchemy import select
+import asyncpg
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -12,15 +12,15 @@ from server.catalog.catalog import Catalog
 from server.clock import new_id, now
 from server.db.engine import Database
 from server.db.tables import Instance, Operation
-from server.errors import Invalid, Problem
+from server.errors import Invalid, KeyReused, Problem
 from server.instances import moves, operations
+from server.instances.acceptance import accept, look
 from server.instances.choice import Defaults, choose, refuse_hopeless, region_order
 from server.instances.drafts import CreateDraft, Port
-from server.instances.estimates import usual_time
-from server.instances.idempotency import Accepted, Asked, once, replay
+from server.instances.idempotency import Accepted, Asked, KeyTaken, find, once
 from server.queue.enqueue import enqueue
 from server.queue.kinds import CreateInstance
-from server.words import InstanceStatus, OperationKind
+from server.words import OperationKind
 
 __all__ = ["NAME_INDEX", "Accepted", "Defaults", "create_instance", "name_taken"]
 
@@ -37,31 +37,41 @@ async def create_instance(
     """
     draft.check()
     asked = asked_of(draft, by)
-    async with database.read() as session:
-        known = await replay(session, asked)
-        if known is not None:
-            return known
-        await _refuse_taken_name(session, draft.name, by)
-        takes = await usual_time(
-            session,
-            OperationKind.CREATE,
-            project_id=by.project_id,
-            product_name=draft.product_name,
-            region=region_order(draft, defaults)[0],
-            otherwise=defaults.estimated_ready_time,
-        )
+    known = await find(database, asked)
+    if known is not None:
+        return known
+    found = await look(database, (by.project_id, draft.name, draft.product_name, region_order(draft, defaults)[0]))
+    if found["is_taken"]:
+        # Before the provider is asked anything. The unique index is what holds when two callers come at once; and the
+        # one who has the name now may have come with our own key a moment ago.
+        known = await find(database, asked)
+        if known is None:
+            raise name_taken()
+        return known
     instance = await _prepared(catalog, draft, by=by, defaults=defaults)
-    instance.estimated_ready_at = now() + takes
+    instance.estimated_ready_at = now() + (found["takes"] or defaults.estimated_ready_time)
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
         return Accepted(instance, await _write(session, instance, operation_id, by=by))
 
     try:
-        return await once(database, asked, write)
-    except IntegrityError as error:
-        if NAME_INDEX in str(error.orig):
+        if instance.webhook_url is None:
+            return await _at_once(database, instance, asked)
+        return await once(database, asked, write)  # there are deliveries to be written as well
+    except (IntegrityError, asyncpg.UniqueViolationError) as error:
+        if NAME_INDEX in str(error):
             raise name_taken() from None
         raise
+
+
+async def _at_once(database: Database, instance: Instance, asked: Asked) -> Accepted:
+    try:
+        return Accepted(instance, await accept(database, instance, asked))
+    except KeyTaken:
+        known = await find(database, asked)
+        if known is None:
+            raise KeyReused from None
+        return known
 
 
 def asked_of(draft: CreateDraft, by: Caller) -> Asked:
@@ -69,19 +79,6 @@ def asked_of(draft: CreateDraft, by: Caller) -> Asked:
     fields = asdict(draft)
     del fields["idempotency_key"], fields["unreadable"]
     return Asked.of(by, draft.idempotency_key, "createInstance", fields)
-
-
-async def _refuse_taken_name(session: AsyncSession, name: str, by: Caller) -> None:
-    """Before the provider is asked anything. The unique index is what holds when two callers come at once."""
-    taken = await session.execute(
-        select(Instance.id).where(
-            Instance.project_id == by.project_id,
-            Instance.name == name,
-            Instance.status != InstanceStatus.DELETED,
-        )
-    )
-    if taken.first() is not None:
-        raise name_taken()
 
 
 def name_taken() -> Invalid:

@@ -13,15 +13,16 @@ UNTIL_THERE_IS_HISTORY = timedelta(minutes=3)
 
 # Of the project's own, because the times of others are none of its business. One walk of `operation_that_succeeded`
 # from its end; the median, because one pull of a huge image must not speak for all.
-MEDIAN = text("""
+MEDIAN_SQL = """
     SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY took) FROM (
         SELECT finished_at - created_at AS took FROM operation
-        WHERE status = 'SUCCEEDED' AND project_id = :project_id AND kind = :kind
-          AND product_name = :product_name AND region = :region
+        WHERE status = 'SUCCEEDED' AND project_id = {project_id} AND kind = {kind}
+          AND product_name = {product_name} AND region = {region}
         ORDER BY finished_at DESC
         LIMIT 50
     ) AS last
-""")
+"""
+MEDIAN = text(MEDIAN_SQL.format(project_id=":project_id", kind=":kind", product_name=":product_name", region=":region"))
 
 
 async def usual_time(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import text
@@ -64,14 +65,11 @@ async def enqueue(
     Mind that the existing one may be running and past the point where it would notice what you have just changed.
     """
     values = {
-        "kind": work.kind,
-        "args": to_args(work),
-        "priority": int(work.priority),
+        **columns_of(work, project_id=project_id),
         "project_id": project_id,
         "instance_id": instance_id or _instance_of(work),
         "unique_key": unique_key,
         "after": after,
-        "behind": _behind(work, project_id),
     }
     will_change(session, TOPIC)
     while True:
@@ -102,6 +100,16 @@ async def enqueue_many(
         },
     )
     return list(rows.scalars())
+
+
+def columns_of(work: Work, *, project_id: UUID | None) -> dict[str, Any]:
+    """What a job's row says of its work; `behind` is how far behind its time it stands in line."""
+    return {
+        "kind": work.kind,
+        "args": to_args(work),
+        "priority": int(work.priority),
+        "behind": _behind(work, project_id),
+    }
 
 
 def _behind(work: Work, project_id: UUID | None) -> timedelta:
