@@ -33,8 +33,9 @@ SHORTEST_GAP = 1.0
 # The part of the allowed calls that looking may use, and what is taken for the limit where there is none.
 SHARE = 0.5
 UNLIMITED = 600
-# An answer that nobody fetched for so long is not given out any more.
-KEEP = 30.0
+# Who was told to come back comes after this time at the latest; an answer waits longer than that to be fetched.
+LONGEST_ABSENCE = 30.0
+KEEP = 120.0
 GETS_AT_ONCE = 16
 
 
@@ -79,6 +80,8 @@ class Lookout:
         self._task: asyncio.Task[None] | None = None
         self._pages = 1  # how many the whole list had when it was last read
         self._next_round_at = 0.0
+        self._is_sweeping = False
+        self._sweep_takes = 0.0
         self._tokens = BURST  # single looks that may be made without waiting for the next round
         self._refilled_at = time.monotonic()
 
@@ -117,8 +120,9 @@ class Lookout:
         return ask
 
     def _until_answered(self) -> float:
-        calls = min(len(self._open), self._pages)
-        return max(0.25, self._next_round_at - time.monotonic()) + calls * self._pace / 2
+        """Too early costs one more run of a cheap job, too late makes the answer old."""
+        waiting = 0.0 if self._is_sweeping else self._next_round_at - time.monotonic()
+        return min(LONGEST_ABSENCE, max(0.25, waiting) + self._sweep_takes / 2)
 
     def _is_quiet(self) -> bool:
         """Whether those who wait now can be looked at one by one, at once."""
@@ -143,11 +147,15 @@ class Lookout:
                 else:
                     calls = min(many, self._pages)
                     self._next_round_at = begun + max(SHORTEST_GAP, calls * self._pace)
+                    self._is_sweeping = True
                     await (self._get(list(self._open), before=begun) if many <= calls else self._sweep(begun))
+                    self._sweep_takes = time.monotonic() - begun
             except Exception as error:
                 # A bug of ours must not leave anybody waiting for ever.
                 log.exception("lookout.failed")
                 self._fail(begun, ProviderError(f"the look failed: {type(error).__name__}"))
+            finally:
+                self._is_sweeping = False
             self._forget_old()
 
     async def _sweep(self, begun: float) -> None:

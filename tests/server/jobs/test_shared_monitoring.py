@@ -1,0 +1,79 @@
+"""Many monitors that are due at once share the provider's calls, and hold no slots while they wait."""
+
+import asyncio
+import time
+
+from server.instances.lookout import BURST
+from server.queue.kinds import MonitorInstance
+from server.words import InstanceStatus
+from tests.machines import SINGAPORE_ID, make_machine
+from tests.world import GET, LIST, World, until
+
+MANY = 60
+
+
+async def test_sixty_monitors_cost_a_page_and_a_burst_not_sixty_calls(world: World):
+    world.stock(SINGAPORE_ID, 1000)
+    machines = await asyncio.gather(*(make_machine(world, f"slow-{number}") for number in range(MANY)))
+    world.simulator.world.set_speed(0.0001)  # from here on they stay where they are
+    for machine in machines:
+        await _monitored(world, machine)
+
+    began = time.monotonic()
+
+    async def all_seen() -> bool:
+        return await world.value("SELECT count(*) FROM instance WHERE observed_at IS NULL") == 0
+
+    await world.work_until(all_seen)
+
+    # At most a page a second while this takes, however slow the machine is, and the burst.
+    assert world.calls(GET) <= BURST
+    assert world.calls(LIST) <= 1 + time.monotonic() - began
+    assert world.calls(LIST) + world.calls(GET) < MANY / 2
+    assert await world.value("SELECT count(*) FROM job WHERE attempts > 0") == 0
+
+
+async def test_a_monitor_that_finds_nothing_new_writes_no_event(world: World):
+    machine = await make_machine(world)
+    world.simulator.world.set_speed(0.0001)
+    instance_id = await _monitored(world, machine)
+    for _ in range(3):
+        await world.hurry()
+        await world.work_once()
+
+    row = await world.instance(instance_id)
+    assert row["observed_at"] is not None
+    assert (await world.event_types(instance_id)).count("instance.changed") <= 1
+    assert row["version"] <= 2
+
+
+async def test_the_provider_being_away_leaves_the_last_known_state_and_spends_no_attempt(world: World):
+    machines = [await make_machine(world, f"away-{number}") for number in range(12)]
+    ids = [await _monitored(world, machine) for machine in machines]
+    world.outage()
+    for _ in range(3):
+        await world.hurry()
+        await world.work_once()
+
+    assert {(await world.instance(each))["status"] for each in ids} == {InstanceStatus.STARTING}
+    assert await world.value("SELECT count(*) FROM job WHERE attempts > 0") == 0
+    world.faults()
+
+    async def all_up() -> bool:
+        return await world.value("SELECT count(*) FROM instance WHERE status = 'READY'") == len(ids)
+
+    await world.work_until(all_up)
+
+
+async def _monitored(world: World, machine: str):
+    """An instance that is being followed, as a create leaves it."""
+    await until(lambda: machine in world.simulator.world.instances)
+    row = await world.put(InstanceStatus.STARTING, novita_id=machine, novita_status="x")
+    operation_id = await world.value(
+        "INSERT INTO operation (id, project_id, instance_id, kind, status, phase)"
+        " VALUES (gen_random_uuid(), $1, $2, 'CREATE', 'RUNNING', 'PROVISIONING') RETURNING id",
+        row.project_id,
+        row.id,
+    )
+    await world.enqueue(MonitorInstance(instance_id=row.id, operation_id=operation_id))
+    return row.id
