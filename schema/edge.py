@@ -2,8 +2,7 @@
 
 import json
 import time
-from datetime import timedelta
-from typing import Any, cast
+from typing import cast
 from uuid import uuid4
 
 import orjson
@@ -13,17 +12,16 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 from strawberry.asgi import GraphQL
-from strawberry.exceptions import ConnectionRejectionError
-from strawberry.subscriptions import GRAPHQL_TRANSPORT_WS_PROTOCOL
 
 from schema.context import Context, Services
+from schema.live.door import serve_socket
+from schema.live.hub import Hub
+from schema.live.stream import Stream, wants_stream
 from schema.root import schema
 from server.auth.caller import Caller
 from server.db.away import is_database_away
 
 log = structlog.get_logger(__name__)
-
-INIT_TIMEOUT = timedelta(seconds=10)
 
 
 class Edge(GraphQL[Context, None]):
@@ -33,28 +31,33 @@ class Edge(GraphQL[Context, None]):
         super().__init__(
             schema,
             graphql_ide=None,  # its page loads from elsewhere and is blank without internet
-            subscription_protocols=(GRAPHQL_TRANSPORT_WS_PROTOCOL,),
-            connection_init_wait_timeout=INIT_TIMEOUT,
-            allowed_origins=services.settings.allowed_origins,
+            subscription_protocols=(),  # sockets are ours: see schema/live
         )
         self._services = services
+        self.hub = Hub(schema, services)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            origins = self._services.settings.allowed_origins
+            await serve_socket(self.hub, scope, receive, send, allowed_origins=origins)
+            return
         request_id = f"req_{uuid4().hex[:20]}"
         with structlog.contextvars.bound_contextvars(request_id=request_id):
             scope.setdefault("state", {})["request_id"] = request_id
-            if scope["type"] == "http":
-                send = _logged(send)
-                refusal = await self._let_in(Request(scope))
-                if refusal is not None:
-                    await refusal(scope, receive, send)
-                    return
-            await super().__call__(scope, receive, send)
+            send = _logged(send)
+            request = Request(scope)
+            refusal = await self._let_in(request)
+            if refusal is not None:
+                await refusal(scope, receive, send)
+            elif wants_stream(request):
+                await Stream(self.hub, scope["state"]["caller"], request_id).answer(scope, receive, send)
+            else:
+                await super().__call__(scope, receive, send)
 
     async def _let_in(self, request: Request) -> Response | None:
         """None when the caller is known; else what to answer."""
         try:
-            caller = await self._caller_of(request.headers.get("authorization"))
+            caller = await self.hub.caller_of(request.headers.get("authorization"))
         except Exception as error:
             if not is_database_away(error):
                 raise
@@ -71,34 +74,10 @@ class Edge(GraphQL[Context, None]):
 
     async def get_context(self, request: Request | WebSocket, response: Response | WebSocket) -> Context:
         request_id = str(request.scope["state"]["request_id"])
-        context = Context(self._services, request_id=request_id, is_socket=isinstance(request, WebSocket))
-        if isinstance(request, WebSocket):
-            caller = await self._caller_of(request.headers.get("authorization"))
-        else:
-            caller = cast("Caller", request.scope["state"]["caller"])
-            cast("Response", response).headers["x-request-id"] = request_id
-        if caller is not None:
-            context.admit(caller)
+        context = Context(self._services, request_id=request_id, is_socket=False)
+        context.admit(cast("Caller", request.scope["state"]["caller"]))
+        cast("Response", response).headers["x-request-id"] = request_id
         return context
-
-    async def on_ws_connect(self, context: Context) -> Any:
-        """Browsers can't set headers on a WebSocket, so the token may come with connection_init."""
-        params = context.connection_params or {}
-        given = params.get("Authorization") or params.get("authorization")
-        if isinstance(given, str):
-            caller = await self._caller_of(given)
-            if caller is None:
-                raise ConnectionRejectionError
-            context.admit(caller)
-        if not context.is_admitted:
-            raise ConnectionRejectionError
-        return await super().on_ws_connect(context)
-
-    async def _caller_of(self, authorization: str | None) -> Caller | None:
-        kind, _, secret = (authorization or "").partition(" ")
-        if kind.lower() != "bearer" or not secret.strip():
-            return None
-        return await self._services.tokens.caller_of(secret.strip())
 
     def encode_json(self, data: object) -> str:  # type: ignore[override] # bytes would go out as binary frames, which clients refuse
         try:

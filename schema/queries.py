@@ -5,6 +5,7 @@ import strawberry
 from schema import ids
 from schema.catalog_queries import CatalogQueries
 from schema.context import Info
+from schema.event_queries import EventQueries
 from schema.filters import InstanceFilter, InstanceOrderBy, OrderDirection
 from schema.fleet_queries import FleetQueries
 from schema.guards import Requires
@@ -21,7 +22,7 @@ from server.words import Role
 
 
 @strawberry.type(description="What callers can read.")
-class Query(OperationQueries, CatalogQueries, FleetQueries, JobQueries):
+class Query(OperationQueries, CatalogQueries, FleetQueries, JobQueries, EventQueries):
     @strawberry.field(
         description="One instance; null when there is none of that id.", extensions=[Requires(Role.READER)]
     )

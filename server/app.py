@@ -43,7 +43,7 @@ def create_app(runtime: Runtime) -> Starlette:
         )
     )
     readiness = Readiness(runtime)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/", _welcome),
             Route("/healthz", _alive),
@@ -62,6 +62,8 @@ def create_app(runtime: Runtime) -> Starlette:
             )
         ],
     )
+    app.state.hub = edge.hub  # whoever serves the application stops it before the server
+    return app
 
 
 async def _welcome(_request: Request) -> Response:

@@ -14,6 +14,7 @@ import uvicorn
 from server.app import create_app
 from server.errors import StartupProblem
 from server.runtime import Runtime
+from server.wire import Wire
 
 
 class _Server(uvicorn.Server):
@@ -60,13 +61,15 @@ def address_of(listener: socket.socket) -> str:
 @asynccontextmanager
 async def http(runtime: Runtime, listener: socket.socket) -> AsyncGenerator[None]:
     """Serve until the block ends; then let requests finish and close sockets with a code that makes clients resume."""
+    app = create_app(runtime)
     config = uvicorn.Config(
-        create_app(runtime),
+        app,
         log_config=None,
         lifespan="off",
-        ws="websockets-sansio",
+        ws=Wire,
         ws_per_message_deflate=False,  # measured: 2.7 times the memory and up to 3 times the CPU
-        ws_max_size=1024 * 1024,
+        ws_max_size=app.state.hub.limits.socket_message_bytes,
+        ws_ping_interval=None,  # pings are of the protocol inside, and one task sends them to everybody
         server_header=False,
         timeout_graceful_shutdown=max(1, int(runtime.settings.shutdown_timeout.total_seconds())),
     )
@@ -80,6 +83,7 @@ async def http(runtime: Runtime, listener: socket.socket) -> AsyncGenerator[None
         yield
     finally:
         started.cancel()
+        await app.state.hub.stop()
         server.should_exit = True
         await task
 

@@ -5,10 +5,10 @@ from datetime import datetime
 import strawberry
 
 from schema import ids
+from schema.types.connection import PageInfo
 from schema.types.instance import Instance
 from schema.types.operation import Operation
 from server.db import tables
-from server.events.cursor import Cursor
 from server.events.event import Event
 from server.instances.snapshot import restored
 from server.words import InstanceStatus
@@ -28,14 +28,14 @@ class InstanceEvent:
     operation: Operation | None = strawberry.field(description="The operation as of this event, where it changed.")
 
     @classmethod
-    def of(cls, event: Event, *, epoch: int) -> "InstanceEvent":
+    def of(cls, event: Event, *, cursor: str) -> "InstanceEvent":
         instance, operation = event.data.get("instance"), event.data.get("operation")
         previous, status = event.data.get("from"), event.data.get("to")
         if event.instance_id is None:
             raise LookupError("an event about no instance")
         return cls(
             id=strawberry.ID(ids.shown(ids.EVENT, event.id)),
-            cursor=str(Cursor(epoch, event.position)),
+            cursor=cursor,
             type=event.type,
             occurred_at=event.occurred_at,
             instance_id=strawberry.ID(ids.shown(ids.INSTANCE, event.instance_id)),
@@ -57,3 +57,16 @@ class InstanceUpdate:
 class OperationUpdate:
     cursor: str = strawberry.field(description="The place in the log that this state belongs to.")
     operation: Operation = strawberry.field(description="The operation.")
+
+
+@strawberry.type(description="One event of a page.")
+class InstanceEventEdge:
+    cursor: str = strawberry.field(description="The place right after this one.")
+    node: InstanceEvent = strawberry.field(description="The event.")
+
+
+@strawberry.type(description="A page of the log.")
+class InstanceEventConnection:
+    edges: list[InstanceEventEdge] = strawberry.field(description="The events with their cursors.")
+    nodes: list[InstanceEvent] = strawberry.field(description="The events alone.")
+    page_info: PageInfo = strawberry.field(description="Where this page stands.")

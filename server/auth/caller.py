@@ -1,6 +1,7 @@
 """Who is asking."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from server.words import Role
@@ -13,6 +14,7 @@ class Caller:
     project_id: UUID
     token_id: UUID
     role: Role
+    expires_at: datetime | None = None  # requests are over before that matters; sockets are not
 
     def may(self, role: Role) -> bool:
         """Whether this caller may do what `role` may."""

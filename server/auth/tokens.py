@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -83,13 +84,21 @@ class Tokens:
         """Whose token this is; None when it is nobody's, expired or revoked."""
         async with self._database.read() as session:
             found = await session.execute(
-                select(Token.id, Token.project_id, Token.role).where(Token.hash == hash_of(secret), _is_valid())
+                select(Token.id, Token.project_id, Token.role, Token.expires_at).where(
+                    Token.hash == hash_of(secret), _is_valid()
+                )
             )
             row = found.first()
         if row is None:
             return None
         await self._note_use(row.id)
-        return Caller(project_id=row.project_id, token_id=row.id, role=Role(row.role))
+        return Caller(project_id=row.project_id, token_id=row.id, role=Role(row.role), expires_at=row.expires_at)
+
+    async def still_valid(self, token_ids: Collection[UUID]) -> frozenset[UUID]:
+        """Those that are neither expired nor revoked."""
+        async with self._database.read() as session:
+            found = await session.execute(select(Token.id).where(Token.id.in_(token_ids), _is_valid()))
+            return frozenset(found.scalars())
 
     async def _note_use(self, token_id: UUID) -> None:
         moment = now()

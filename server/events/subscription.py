@@ -93,6 +93,17 @@ class Subscription:
                 await self._catch_up()
         return self._waiting.popleft()
 
+    async def take(self) -> list[Event]:
+        """What is there without waiting for news, possibly nothing; `cursor` then tells how far that reached."""
+        if not self._waiting:
+            if self._failure is not None:
+                raise self._failure
+            if not self._is_live:
+                await self._catch_up()
+        taken = list(self._waiting)
+        self._waiting.clear()
+        return taken
+
     @property
     def epoch(self) -> int:
         return self._epoch

@@ -1,0 +1,134 @@
+"""What all watchers of a process share: cohorts, counts, and one task that looks after every connection."""
+
+import asyncio
+import contextlib
+import contextvars
+import time
+from collections.abc import Coroutine, Sequence
+from datetime import timedelta
+from uuid import uuid4
+
+import structlog
+from graphql import GraphQLError
+from strawberry import Schema
+
+from schema.context import Context, Services
+from schema.live.census import Census
+from schema.live.cohorts import Cohorts
+from schema.live.limits import Limits
+from schema.live.member import Errors
+from schema.live.messages import Request
+from schema.live.results import Results, encoded
+from server.auth.caller import Caller
+from server.db.away import is_database_away
+
+log = structlog.get_logger(__name__)
+
+CHANGES_WITHIN = timedelta(seconds=5)  # for what is being changed when the process stops
+
+
+class Hub:
+    """Connections enter and leave by themselves; the keeper's task lives while there is any."""
+
+    def __init__(self, schema: Schema, services: Services) -> None:
+        self._schema = schema
+        self._services = services
+        self.limits = Limits.of(services.settings)
+        self.census = Census(self.limits)
+        self.cohorts = Cohorts(schema, services)
+        self.is_stopping = False
+        self._running: dict[asyncio.Task[None], bool] = {}  # and whether it changes anything
+        self._keeper: asyncio.Task[None] | None = None
+
+    def wake(self) -> None:
+        """Somebody came: there is something to look after."""
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.create_task(self._keep(), name="keeper", context=contextvars.Context())
+
+    async def stop(self) -> None:
+        """Let changes be carried through, then send everybody to another process."""
+        self.is_stopping = True
+        changing = [task for task, is_change in self._running.items() if is_change]
+        if changing:
+            await asyncio.wait(changing, timeout=CHANGES_WITHIN.total_seconds())
+        for connection in list(self.census.connections):
+            connection.say_goodbye()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+
+    async def caller_of(self, authorization: object) -> Caller | None:
+        """Whose token this is, if it is one that is good."""
+        if not isinstance(authorization, str):
+            return None
+        kind, _, secret = authorization.partition(" ")
+        if kind.lower() != "bearer" or not secret.strip():
+            return None
+        return await self._services.tokens.caller_of(secret.strip())
+
+    async def execute(self, request: Request, caller: Caller) -> bytes:
+        """The answer to a query or a mutation."""
+        context = Context(self._services, request_id=f"req_{uuid4().hex[:20]}", is_socket=False)
+        context.admit(caller)
+        with structlog.contextvars.bound_contextvars(request_id=context.request_id):
+            result = await self._schema.execute(
+                request.query,
+                variable_values=request.variables,
+                context_value=context,
+                operation_name=request.operation_name,
+            )
+        answer: dict[str, object] = {"data": result.data}
+        if result.errors:
+            answer["errors"] = [error.formatted for error in result.errors]
+        return encoded(answer)
+
+    def shown(self, errors: Sequence[GraphQLError]) -> Errors:
+        return Results(self._schema, None).shown(errors)
+
+    def run(self, work: Coroutine[None, None, None], *, is_change: bool) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name="operation")
+        self._running[task] = is_change
+        task.add_done_callback(self._over)
+        return task
+
+    def let_go(self, task: asyncio.Task[None]) -> None:
+        """Nobody waits for the answer any more."""
+        if not self._running.get(task, True):
+            task.cancel()
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._running.pop(task, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("socket.operation_failed", exc_info=task.exception())
+
+    async def _keep(self) -> None:
+        """Not a timer for each of thousands of sockets: one walk over them."""
+        shortest = min(
+            self.limits.socket_init_timeout, self.limits.socket_ping_interval, self.limits.socket_token_check
+        )
+        step = min(1.0, shortest.total_seconds() / 4)
+        checked = time.monotonic()
+        while self.census.connections:
+            await asyncio.sleep(step)
+            now = time.monotonic()
+            for connection in list(self.census.connections):
+                connection.look(now)
+            if now - checked >= self.limits.socket_token_check.total_seconds():
+                await self._check_tokens()
+                checked = time.monotonic()
+
+    async def _check_tokens(self) -> None:
+        tokens = self.census.tokens()
+        if not tokens:
+            return
+        try:
+            good = await self._services.tokens.still_valid(tokens)
+        except Exception as error:  # the next look comes soon; expiry is told by the clock meanwhile
+            if not is_database_away(error):
+                log.exception("socket.token_check_failed")
+            return
+        gone = set(tokens) - good
+        for connection in list(self.census.connections):
+            if connection.caller is not None and connection.caller.token_id in gone:
+                connection.expel()
