@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from server.errors import StartupProblem
+from server.guard import Inside
 
 UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -71,6 +72,18 @@ def _lease(value: timedelta) -> timedelta:
     if value < timedelta(seconds=2):
         raise ValueError("must be at least 2s, or busy workers lose their jobs")
     return value
+
+
+def _signing_key(value: SecretStr) -> SecretStr:
+    if len(value.get_secret_value()) < 16:
+        raise ValueError("must have at least 16 characters, at random")
+    return value
+
+
+def _inside(value: Any) -> Any:
+    """A switch, with a word for what lies between off and on."""
+    words = {"0": "off", "no": "off", "false": "off", "1": "all", "yes": "all", "true": "all", "on": "all"}
+    return words.get(str(value).strip().lower(), value)
 
 
 def _origins(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -189,6 +202,19 @@ class Settings(BaseSettings):
     )
     health_check_max_wait: Duration = Field(
         default=timedelta(minutes=5), description="How long an instance's endpoints may take to answer."
+    )
+
+    webhook_timeout: Duration = Field(
+        default=timedelta(seconds=10), description="How long a webhook's receiver may take to answer."
+    )
+    webhook_signing_key: Annotated[SecretStr, AfterValidator(_signing_key)] | None = Field(
+        default=None,
+        description="Makes the secrets that webhooks are signed with; the same for all processes. "
+        "Without one, that of `pilotlight up` on this home.",
+    )
+    allow_private_webhooks: Annotated[Inside, BeforeValidator(_inside)] = Field(
+        default=Inside.OFF,
+        description="Webhooks to addresses that are not public: off, loopback or all. `pilotlight up` allows loopback.",
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is worth a line.")

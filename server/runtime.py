@@ -23,13 +23,15 @@ from server.jobs.handler import Services, all_handlers
 from server.novita.client import NovitaClient
 from server.probes.probe import Prober
 from server.queue.handler import Handler
-from server.queue.kinds import CheckHealth, CleanUp, Reconcile, Work
+from server.queue.kinds import CheckHealth, CleanUp, Reconcile, SendWebhook, Work
 from server.queue.recurring import Recurring
 from server.queue.worker import Worker
+from server.webhooks.key import find_key
+from server.webhooks.send import Sender
 
 CLEAN_UP_EVERY = timedelta(minutes=10)
 # Kinds that wait for others nearly all of their time.
-PATIENT: tuple[type[Work], ...] = (CheckHealth,)
+PATIENT: tuple[type[Work], ...] = (CheckHealth, SendWebhook)
 
 
 class Runtime:
@@ -73,6 +75,7 @@ class Runtime:
             fleet_ttl=settings.fleet_cache_ttl,
         )
         self.database.on_written = self.watch.forget
+        self.webhook_key = find_key(settings.webhook_signing_key, settings.pilotlight_home)
         self.tokens = Tokens(self.database)
         self.tail = Tail(self.database, self.signals)
         self._workers: list[Worker] = []
@@ -102,11 +105,18 @@ class Runtime:
         """For processes that run jobs."""
         prober = Prober(inside=Inside.LOOPBACK if self._is_simulated else Inside.OFF)
         self._stack.push_async_callback(prober.close)
+        sender = Sender(
+            timeout=self.settings.webhook_timeout,
+            key=self.webhook_key,
+            inside=self.settings.allow_private_webhooks,
+        )
+        self._stack.push_async_callback(sender.close)
         services = Services(
             database=self.database,
             novita=self.novita,
             catalog=self.catalog,
             prober=prober,
+            sender=sender,
             settings=self.settings,
             lookout=self.lookout,
         )

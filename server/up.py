@@ -14,12 +14,14 @@ from server.auth.tokens import DEFAULT_PROJECT, create_token, new_secret
 from server.config import Settings
 from server.db import migrate
 from server.db.embedded import EmbeddedPostgres
+from server.guard import Inside
 from server.novita.simulator.options import SimulatorOptions
 from server.novita.simulator.run import Simulator
 from server.progress import console, step, tell
 from server.ready import Ready, write_whole
 from server.runtime import Runtime
 from server.serving import address_of, bind, http, stop_event
+from server.webhooks.key import make_key
 from server.words import Role
 
 log = structlog.get_logger(__name__)
@@ -40,6 +42,7 @@ async def up(settings: Settings, *, ready_file: Path | None) -> None:
     async with AsyncExitStack() as stack:
         stack.callback(listener.close)
         home = _home(settings)
+        settings = _for_development(settings, home)
         database_url = await stack.enter_async_context(database(settings, home))
         provider = await stack.enter_async_context(_provider(settings, home))
         runtime = await stack.enter_async_context(
@@ -112,6 +115,15 @@ async def _development_token(runtime: Runtime, home: Path) -> str | None:
     async with runtime.database.write() as session:
         await create_token(session, project=DEFAULT_PROJECT, name="development", role=Role.ADMIN, secret=secret)
     return secret
+
+
+def _for_development(settings: Settings, home: Path) -> Settings:
+    """Receivers on this machine may be told, unless somebody said otherwise; and there is a key to sign with."""
+    if settings.webhook_signing_key is None:
+        make_key(home)
+    if "allow_private_webhooks" in settings.model_fields_set or not settings.is_loopback:
+        return settings
+    return settings.model_copy(update={"allow_private_webhooks": Inside.LOOPBACK})
 
 
 def _home(settings: Settings) -> Path:

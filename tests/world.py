@@ -39,6 +39,8 @@ from server.queue.backoff import Backoff
 from server.queue.enqueue import enqueue
 from server.queue.kinds import Work
 from server.queue.worker import Worker
+from server.webhooks.key import find_key
+from server.webhooks.send import Sender
 from server.words import InstanceStatus, Role
 
 WITHIN = 20.0  # seconds; never waited for, except on a machine that is busy with other things
@@ -66,6 +68,8 @@ QUICK: dict[str, Any] = {
     "health_check_delay": timedelta(milliseconds=20),
     "health_check_timeout": timedelta(seconds=2),
     "novita_rate_limit": 0,
+    "webhook_signing_key": SecretStr("a key that only tests sign with"),
+    "allow_private_webhooks": Inside.LOOPBACK,
 }
 
 
@@ -102,6 +106,7 @@ class World:
     novita: NovitaClient = field(init=False)
     catalog: Catalog = field(init=False)
     prober: Prober = field(init=False)
+    sender: Sender = field(init=False)
     worker: Worker = field(init=False)
 
     async def open(self) -> None:
@@ -111,6 +116,7 @@ class World:
     async def close(self) -> None:
         await self.novita.close()
         await self.prober.close()
+        await self.sender.close()
 
     async def configure(self, **overrides: Any) -> None:
         """The same world with other settings; caches are cold again."""
@@ -130,6 +136,11 @@ class World:
         await self.novita.open()
         self.catalog = self.new_catalog()
         self.prober = Prober(inside=Inside.LOOPBACK)
+        self.sender = Sender(
+            timeout=self.settings.webhook_timeout,
+            key=find_key(self.settings.webhook_signing_key, self.settings.pilotlight_home),
+            inside=self.settings.allow_private_webhooks,
+        )
         self.worker = self.worker_with(self.novita)
 
     def new_catalog(self) -> Catalog:
@@ -141,6 +152,7 @@ class World:
             novita=novita,
             catalog=self.catalog,
             prober=self.prober,
+            sender=self.sender,
             settings=self.settings,
             lookout=Lookout(novita, calls_per_minute=self.settings.novita_rate_limit),
         )
@@ -176,7 +188,11 @@ class World:
             self.catalog,
             CreateDraft(name=name, **{**draft, **fields}),
             by=by or self.caller,
-            defaults=Defaults(self.settings.default_regions, self.settings.estimated_ready_time),
+            defaults=Defaults(
+                self.settings.default_regions,
+                self.settings.estimated_ready_time,
+                self.settings.allow_private_webhooks,
+            ),
         )
 
     async def delete(self, instance_id: UUID, *, by: Caller | None = None) -> UUID:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from server.catalog.catalog import Catalog
 from server.errors import Invalid, NoCapacity, Problem, ProviderNotFound, Refused
+from server.guard import Inside
 from server.instances.drafts import MAX_COMMAND, MAX_ENV, MAX_IMAGE, CreateDraft, Port, is_possible_port
 from server.instances.placement import Candidate, Refusal, Wish, judge, warm
 from server.novita.wire import Template, find_cluster
@@ -21,6 +22,7 @@ class Defaults:
 
     regions: tuple[str, ...]
     estimated_ready_time: timedelta
+    inside: Inside = Inside.OFF
 
 
 @dataclass(frozen=True, slots=True)

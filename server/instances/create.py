@@ -16,7 +16,7 @@ from server.errors import Invalid, KeyReused, Problem
 from server.instances import moves, operations
 from server.instances.acceptance import accept, look
 from server.instances.choice import Defaults, choose, refuse_hopeless, region_order
-from server.instances.drafts import CreateDraft, Port
+from server.instances.drafts import CreateDraft, Port, target_problems
 from server.instances.idempotency import Accepted, Asked, KeyTaken, find, once
 from server.queue.enqueue import enqueue
 from server.queue.kinds import CreateInstance
@@ -35,7 +35,7 @@ async def create_instance(
     Nothing is written before everything is known to be right, so a refusal leaves nothing behind. The idempotency key
     is the first row of the transaction: of many calls with one key, the others wait there for the first to commit.
     """
-    draft.check()
+    draft.check(defaults.inside)
     asked = asked_of(draft, by)
     known = await find(database, asked)
     if known is not None:
@@ -92,6 +92,11 @@ async def _prepared(catalog: Catalog, draft: CreateDraft, *, by: Caller, default
     template = choice.template
     env = {variable.key: variable.value for variable in template.envs} if template else {}
     ports = [Port(port.port, port.type) for port in template.ports] if template else []
+    exposed = ports if draft.ports is None else list(draft.ports)
+    path = ("input", "healthCheck", "targetPort")
+    problems = list(target_problems(draft.health_check, {port.port for port in exposed}, path))
+    if problems:
+        raise Invalid(problems)
     return Instance(
         id=new_id(),
         project_id=by.project_id,
@@ -108,9 +113,10 @@ async def _prepared(catalog: Catalog, draft: CreateDraft, *, by: Caller, default
         command=draft.command if draft.command is not None else (template.start_command if template else None),
         entrypoint=template.entrypoint if template else None,
         env={**env, **(draft.env or {})},
-        ports=[asdict(port) for port in (ports if draft.ports is None else draft.ports)],
+        ports=[asdict(port) for port in exposed],
         labels=dict(draft.labels),
-        health_check={},
+        health_check=draft.health_check.stored(),
+        webhook_url=draft.webhook_url,
         endpoints=[],
     )
 

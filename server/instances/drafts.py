@@ -1,10 +1,13 @@
 """A checked request for an instance. All problems are found before anybody is asked anything."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from server.errors import Invalid, Problem
+from server.guard import Inside
+from server.probes.plan import HealthCheckDraft
+from server.webhooks.url import url_problem
 from server.words import Billing
 
 MAX_NAME = 255
@@ -52,13 +55,15 @@ class CreateDraft:
     ports: tuple[Port, ...] | None = None
     command: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    health_check: HealthCheckDraft = field(default_factory=HealthCheckDraft)
+    webhook_url: str | None = None
     idempotency_key: str | None = None
     # What was found wrong while the request was being read; told together with the rest.
     unreadable: tuple[Problem, ...] = ()
 
-    def check(self) -> None:
-        """Raise Invalid with everything that is wrong."""
-        problems = list(self._problems())
+    def check(self, inside: Inside = Inside.OFF) -> None:
+        """Raise Invalid with everything that is wrong. `inside` says which receivers of webhooks are allowed."""
+        problems = [*self._problems(), *webhook_problems(self.webhook_url, inside)]
         if problems:
             raise Invalid(problems)
 
@@ -84,6 +89,10 @@ class CreateDraft:
         yield from _env_problems(self.env or {})
         yield from port_problems(self.ports or ())
         yield from label_problems(self.labels)
+        yield from self.health_check.problems(("input", "healthCheck"))
+        if self.ports is not None:
+            exposed = {port.port for port in self.ports}
+            yield from target_problems(self.health_check, exposed, ("input", "healthCheck", "targetPort"))
         yield from self.unreadable
 
     def _source_problems(self) -> Iterator[Problem]:
@@ -100,6 +109,19 @@ class CreateDraft:
 def name_problems(name: str, path: tuple[str, ...]) -> Iterator[Problem]:
     if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
         yield Problem("INVALID_INSTANCE_NAME", f"A name has 1 to {MAX_NAME} printable characters.", path)
+
+
+def webhook_problems(url: str | None, inside: Inside) -> Iterator[Problem]:
+    problem = None if url is None else url_problem(url, inside)
+    if problem is not None:
+        yield _problem("INVALID_WEBHOOK_URL", problem, "webhookUrl")
+
+
+def target_problems(check: HealthCheckDraft, exposed: Set[int], path: tuple[str, ...]) -> Iterator[Problem]:
+    """A port that can't be reached from outside can't be checked from there."""
+    if check.target_port is not None and check.target_port not in exposed:
+        message = f"Port {check.target_port} is not among the ports that the instance exposes."
+        yield Problem("TARGET_PORT_NOT_EXPOSED", message, path)
 
 
 def label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ from server.db.engine import will_write
 from server.db.tables import Instance, ProbeResult
 from server.errors import IllegalMove, NotFound
 from server.events.event import EventType
-from server.events.log import append
+from server.instances.announce import announce
 from server.instances.lifecycle import BEGINS_A_RUN, MOVES, sources
 from server.instances.snapshot import snapshot_of
 from server.probes.check import health_of, told
@@ -189,11 +189,10 @@ async def _announce(
 async def _append(
     session: AsyncSession, type: EventType, instance: Instance, *, cause: Cause, data: dict[str, Any]
 ) -> None:
-    await append(
+    await announce(
         session,
-        type=type,
-        project_id=instance.project_id,
-        instance_id=instance.id,
+        instance,
+        type,
         operation_id=cause.operation_id,
         caused_by=cause.token_id,
         data={**data, "instance": snapshot_of(instance)},

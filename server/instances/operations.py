@@ -10,7 +10,7 @@ from server.clock import new_id, now
 from server.db.tables import Instance, Operation
 from server.errors import OperationInProgress
 from server.events.event import EventType
-from server.events.log import append
+from server.instances.announce import announce
 from server.instances.moves import locked
 from server.instances.snapshot import snapshot_of
 from server.words import OPEN_OPERATION, PROGRESS, OperationKind, OperationPhase, OperationStatus
@@ -174,11 +174,10 @@ async def _write(session: AsyncSession, operation: Operation, type: EventType, v
 
 
 async def _append(session: AsyncSession, type: EventType, operation: Operation) -> None:
-    await append(
+    await announce(
         session,
-        type=type,
-        project_id=operation.project_id,
-        instance_id=operation.instance_id,
+        await session.get_one(Instance, operation.instance_id),  # locked before, so no query
+        type,
         operation_id=operation.id,
         caused_by=operation.requested_by,
         data={"operation": snapshot_of(operation)},

@@ -1,7 +1,8 @@
 """A row as it stood at one version, in and out of an event.
 
 Events carry the whole picture, so that a thousand watchers of one change cost no query. The environment stays out:
-it can be large, and people put secrets into it. So do a worker's own notes on an operation: nobody else needs them.
+it can be large, and people put secrets into it, as they do into the URLs of webhooks. So do a worker's own notes on an
+operation: nobody else needs them.
 """
 
 from datetime import datetime
@@ -14,7 +15,7 @@ from server.db.tables import Instance, Operation
 
 Row = TypeVar("Row", Instance, Operation)
 
-LEFT_OUT = frozenset({"env", "asked_at", "before", "wanted"})
+LEFT_OUT = frozenset({"env", "webhook_url", "asked_at", "before", "wanted"})
 
 
 def snapshot_of(row: Instance | Operation) -> dict[str, Any]:

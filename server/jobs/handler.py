@@ -28,6 +28,7 @@ from server.queue.claim import Claim
 from server.queue.handler import Handler
 from server.queue.kinds import Work
 from server.queue.outcome import Again, Done, Failure, Outcome
+from server.webhooks.send import Sender
 from server.words import InstanceStatus
 
 log = structlog.get_logger(__name__)
@@ -43,6 +44,7 @@ class Services:
     novita: NovitaClient
     catalog: Catalog
     prober: Prober
+    sender: Sender
     settings: Settings
     lookout: Lookout
     standings: Standings = field(init=False)

@@ -150,6 +150,17 @@ class DeleteInstance(Work):
 
 
 @dataclass(frozen=True, slots=True)
+class SendWebhook(Work):
+    """Send one message to a receiver, again and again until it has arrived or is given up."""
+
+    kind = "SEND_WEBHOOK"
+    max_attempts = 20  # of runs that went wrong here; the receiver's failures are counted with the delivery
+    concurrency = 256  # it waits for others nearly all of its time
+
+    delivery_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class Reconcile(Work):
     """Compare every row with the provider's list, and put right what differs."""
 

@@ -1,0 +1,43 @@
+"""Telling of a change: the event, and beside it the delivery to the instance's webhook, in the change's transaction."""
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.db.tables import Instance
+from server.events.event import EventType
+from server.events.log import append
+from server.instances.snapshot import snapshot_of
+from server.webhooks import deliveries
+
+
+async def announce(
+    session: AsyncSession,
+    instance: Instance,
+    type: EventType,
+    *,
+    operation_id: UUID | None,
+    caused_by: UUID | None,
+    data: dict[str, Any],
+) -> None:
+    """Call it under the lock of the instance's row: that keeps events and deliveries in the order of changes."""
+    event_id = await append(
+        session,
+        type=type,
+        project_id=instance.project_id,
+        instance_id=instance.id,
+        operation_id=operation_id,
+        caused_by=caused_by,
+        data=data,
+    )
+    if deliveries.is_wanted(instance, type):
+        await deliveries.deliver(
+            session,
+            instance,
+            event_id=event_id,
+            type=type,
+            caused_by=caused_by,
+            data=data,
+            snapshot=data.get("instance") or snapshot_of(instance),
+        )

@@ -1,0 +1,304 @@
+"""Deliveries: written with the event that they tell of, tried until they arrive or are given up, and read again."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, delete, func, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.clock import new_id, now
+from server.db.tables import Delivery, DeliveryAttempt, DeliveryStatus, Instance
+from server.errors import NotFound
+from server.events.event import EventType
+from server.queue.enqueue import enqueue
+from server.queue.kinds import SendWebhook
+from server.webhooks.payload import body_of, body_of_test
+from server.webhooks.schedule import next_pause
+from server.webhooks.send import Answer
+
+WANTED = frozenset(
+    {
+        EventType.INSTANCE_CREATED,
+        EventType.INSTANCE_STARTING,
+        EventType.INSTANCE_RUNNING,
+        EventType.INSTANCE_HEALTH_CHECKING,
+        EventType.INSTANCE_READY,
+        EventType.INSTANCE_FAILED,
+        EventType.INSTANCE_EXITED,
+        EventType.INSTANCE_DELETED,
+        EventType.OPERATION_FINISHED,
+        EventType.HEALTH_CHECKED,
+        EventType.SPOT_RECLAIM_SCHEDULED,
+    }
+)
+TEST = "webhook.test"
+DISABLED = "WEBHOOK_DISABLED"
+
+
+def is_wanted(instance: Instance, type: EventType) -> bool:
+    return instance.webhook_url is not None and instance.webhook_disabled_at is None and type in WANTED
+
+
+async def deliver(
+    session: AsyncSession,
+    instance: Instance,
+    *,
+    event_id: UUID,
+    type: EventType,
+    caused_by: UUID | None,
+    data: Mapping[str, Any],
+    snapshot: Mapping[str, Any],
+) -> None:
+    """Write the delivery of an event and its job, in the event's own transaction and under the instance's lock."""
+    body = body_of(
+        event_id=event_id,
+        type=type,
+        occurred_at=now(),
+        instance_id=instance.id,
+        caused_by=caused_by,
+        data=data,
+        instance=snapshot,
+    )
+    await _add(session, instance.project_id, str(instance.webhook_url), type, body, instance.id, event_id)
+
+
+async def deliver_test(session: AsyncSession, project_id: UUID, url: str) -> Delivery:
+    """A message that tells of nothing, tried once."""
+    delivery_id = new_id()
+    body = body_of_test(delivery_id=delivery_id, at=now())
+    return await _add(session, project_id, url, TEST, body, None, None, id=delivery_id)
+
+
+async def redeliver(session: AsyncSession, delivery_id: UUID, *, project_id: UUID) -> Delivery:
+    """Send it once more, whatever became of it; out of order, as its time has passed. One under way is left alone."""
+    found = await session.execute(
+        select(Delivery).where(Delivery.id == delivery_id, Delivery.project_id == project_id).with_for_update()
+    )
+    delivery = found.scalar_one_or_none()
+    if delivery is None:
+        raise NotFound("delivery", ("input", "id"))
+    if delivery.status == DeliveryStatus.PENDING:
+        return delivery
+    delivery.status = DeliveryStatus.PENDING
+    delivery.keeps_order = False
+    delivery.counted = 0
+    delivery.asked_at = now()
+    delivery.finished_at = delivery.error_code = delivery.next_attempt_at = None
+    await session.flush()
+    await _enqueue(session, delivery)
+    return delivery
+
+
+async def waits_for(session: AsyncSession, delivery: Delivery) -> Delivery | None:
+    """The first message of the same instance that has to arrive before this one."""
+    if not delivery.keeps_order or delivery.instance_id is None:
+        return None
+    found = await session.execute(
+        select(Delivery)
+        .where(
+            Delivery.instance_id == delivery.instance_id,
+            Delivery.status == DeliveryStatus.PENDING,
+            Delivery.keeps_order,
+            Delivery.seq < delivery.seq,
+        )
+        .order_by(Delivery.seq)
+        .limit(1)
+    )
+    return found.scalar_one_or_none()
+
+
+async def begin_attempt(session: AsyncSession, delivery_id: UUID, *, at: datetime) -> Delivery | None:
+    """Commit this before the request is sent: an attempt that nobody survives is recorded, too. None: it is over."""
+    delivery = await _locked(session, delivery_id)
+    if delivery is None:
+        return None
+    delivery.attempts += 1
+    session.add(DeliveryAttempt(delivery_id=delivery_id, number=delivery.attempts, started_at=at))
+    await session.flush()
+    return delivery
+
+
+async def end_attempt(session: AsyncSession, delivery_id: UUID, number: int, answer: Answer) -> timedelta | None:
+    """Write what came of it. How long until the next one; None when it is over."""
+    moment = now()
+    await session.execute(
+        update(DeliveryAttempt)
+        .where(DeliveryAttempt.delivery_id == delivery_id, DeliveryAttempt.number == number)
+        .values(finished_at=moment, http_status=answer.http_status, error_code=answer.error, message=answer.message)
+    )
+    delivery = await _locked(session, delivery_id)
+    if delivery is None:
+        return None
+    if answer.is_delivered:
+        delivery.status, delivery.finished_at = DeliveryStatus.DELIVERED, moment
+        delivery.error_code = delivery.next_attempt_at = None
+        return None
+    delivery.counted += 1
+    delivery.error_code = answer.error
+    delivery.keeps_order = delivery.keeps_order and not answer.is_of_this_message
+    is_over = answer.is_final or delivery.event_type == TEST
+    pause = (
+        None if is_over else next_pause(delivery.counted, asked_at=delivery.asked_at, retry_after=answer.retry_after)
+    )
+    if pause is None:
+        delivery.status, delivery.finished_at, delivery.next_attempt_at = DeliveryStatus.FAILED, moment, None
+    else:
+        delivery.next_attempt_at = moment + pause
+    await session.flush()
+    return pause
+
+
+async def give_up(session: AsyncSession, delivery_id: UUID, code: str) -> None:
+    """End it without an answer, so that nothing waits behind it."""
+    delivery = await _locked(session, delivery_id)
+    if delivery is not None:
+        delivery.status, delivery.finished_at, delivery.next_attempt_at = DeliveryStatus.FAILED, now(), None
+        delivery.error_code = code
+
+
+async def give_up_others(session: AsyncSession, delivery: Delivery) -> None:
+    """The receiver of an instance's events wants no more of them."""
+    await session.execute(
+        update(Delivery)
+        .where(
+            Delivery.instance_id == delivery.instance_id,
+            Delivery.url == delivery.url,
+            Delivery.status == DeliveryStatus.PENDING,
+            Delivery.id != delivery.id,
+        )
+        .values(status=DeliveryStatus.FAILED, error_code=DISABLED, finished_at=now(), next_attempt_at=None)
+    )
+
+
+async def note_trouble(session: AsyncSession, delivery_id: UUID, code: str) -> None:
+    """Say why it is not being sent."""
+    await session.execute(
+        update(Delivery)
+        .where(Delivery.id == delivery_id, Delivery.status == DeliveryStatus.PENDING)
+        .values(error_code=code)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryFilter:
+    """Which deliveries; an empty filter means all of the project."""
+
+    instance_id: UUID | None = None
+    statuses: tuple[DeliveryStatus, ...] = ()
+
+
+async def get_delivery(session: AsyncSession, delivery_id: UUID, *, project_id: UUID) -> Delivery | None:
+    found = await session.execute(select(Delivery).where(Delivery.id == delivery_id, Delivery.project_id == project_id))
+    return found.scalar_one_or_none()
+
+
+async def page_of_deliveries(
+    session: AsyncSession,
+    *,
+    project_id: UUID,
+    wanted: DeliveryFilter,
+    first: int,
+    after: tuple[datetime, UUID] | None = None,
+) -> Sequence[Delivery]:
+    """Newest first."""
+    query = select(Delivery).where(*_conditions(project_id, wanted))
+    if after is not None:
+        query = query.where(tuple_(Delivery.created_at, Delivery.id) < after)
+    found = await session.execute(query.order_by(Delivery.created_at.desc(), Delivery.id.desc()).limit(first))
+    return found.scalars().all()
+
+
+async def count_deliveries(session: AsyncSession, *, project_id: UUID, wanted: DeliveryFilter) -> int:
+    found = await session.execute(select(func.count()).select_from(Delivery).where(*_conditions(project_id, wanted)))
+    return found.scalar_one()
+
+
+async def attempts_of(session: AsyncSession, delivery_ids: Sequence[UUID]) -> dict[UUID, list[DeliveryAttempt]]:
+    """By delivery, in order."""
+    found = await session.execute(
+        select(DeliveryAttempt)
+        .where(DeliveryAttempt.delivery_id.in_(delivery_ids))
+        .order_by(DeliveryAttempt.delivery_id, DeliveryAttempt.number)
+    )
+    grouped: dict[UUID, list[DeliveryAttempt]] = {delivery_id: [] for delivery_id in delivery_ids}
+    for row in found.scalars():
+        grouped[row.delivery_id].append(row)
+    return grouped
+
+
+async def forget_old(session: AsyncSession, *, older_than: timedelta, most: int) -> int:
+    """Delete what is over for so long, with its attempts; returns how many."""
+    old = (
+        select(Delivery.id)
+        .where(Delivery.finished_at < now() - older_than)
+        .order_by(Delivery.finished_at)
+        .limit(most)
+        .with_for_update(skip_locked=True)
+    )
+    gone = await session.execute(delete(Delivery).where(Delivery.id.in_(old)).returning(Delivery.id))
+    return len(gone.all())
+
+
+def _conditions(project_id: UUID, wanted: DeliveryFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [Delivery.project_id == project_id]
+    if wanted.instance_id is not None:
+        conditions.append(Delivery.instance_id == wanted.instance_id)
+    if wanted.statuses:
+        conditions.append(Delivery.status.in_([status.value for status in wanted.statuses]))
+    return conditions
+
+
+async def _locked(session: AsyncSession, delivery_id: UUID) -> Delivery | None:
+    """The delivery, if it is not over."""
+    found = await session.execute(
+        select(Delivery)
+        .where(Delivery.id == delivery_id, Delivery.status == DeliveryStatus.PENDING)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    return found.scalar_one_or_none()
+
+
+async def _add(
+    session: AsyncSession,
+    project_id: UUID,
+    url: str,
+    type: str,
+    body: str,
+    instance_id: UUID | None,
+    event_id: UUID | None,
+    *,
+    id: UUID | None = None,
+) -> Delivery:
+    moment = now()
+    delivery = Delivery(
+        id=id or new_id(),
+        project_id=project_id,
+        instance_id=instance_id,
+        event_id=event_id,
+        event_type=type,
+        url=url,
+        body=body,
+        status=DeliveryStatus.PENDING,
+        keeps_order=type != TEST,
+        attempts=0,
+        counted=0,
+        created_at=moment,
+        asked_at=moment,
+    )
+    session.add(delivery)
+    await session.flush()
+    await _enqueue(session, delivery)
+    return delivery
+
+
+async def _enqueue(session: AsyncSession, delivery: Delivery) -> None:
+    await enqueue(
+        session,
+        SendWebhook(delivery_id=delivery.id),
+        project_id=delivery.project_id,
+        instance_id=delivery.instance_id,
+    )
