@@ -72,8 +72,9 @@ def _growth(standing: Standing, remote: RemoteInstance) -> int | None:
 
 
 async def _updated(work: UpdateInstance, standing: Standing, remote: RemoteInstance, tools: Tools) -> Outcome:
-    """What was asked for is there. A running machine's new ports are reachable a little later."""
-    if seen(remote) is Seen.UP and standing.operation.wanted.get("ports") and _lacks_addresses(remote):
+    """What was asked for is there. A running machine's new ports have addresses a little later."""
+    is_new = now() - (standing.operation.asked_at or standing.operation.created_at) < tools.settings.instance_max_wait
+    if is_new and seen(remote) is Seen.UP and standing.operation.wanted.get("ports") and _lacks_addresses(remote):
         return await wait(work, standing, remote, tools)
     async with tools.write() as session:
         if await operations.still_open(session, work.operation_id) is None:
