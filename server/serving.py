@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import uvicorn
+from starlette.applications import Starlette
 
 from server.app import create_app
 from server.errors import StartupProblem
@@ -59,7 +60,7 @@ def address_of(listener: socket.socket) -> str:
 
 
 @asynccontextmanager
-async def http(runtime: Runtime, listener: socket.socket) -> AsyncGenerator[None]:
+async def http(runtime: Runtime, listener: socket.socket) -> AsyncGenerator[Starlette]:
     """Serve until the block ends; then let requests finish and close sockets with a code that makes clients resume."""
     app = create_app(runtime)
     config = uvicorn.Config(
@@ -80,7 +81,7 @@ async def http(runtime: Runtime, listener: socket.socket) -> AsyncGenerator[None
         await asyncio.wait([task, started], return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
-        yield
+        yield app
     finally:
         started.cancel()
         await app.state.hub.stop()

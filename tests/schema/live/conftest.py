@@ -1,0 +1,147 @@
+"""Watchers of the real application, some with limits that are short enough to meet."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import aiohttp
+import orjson
+import pytest
+from pydantic import SecretStr
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from schema.live.hub import Hub
+from server.clock import new_id
+from server.config import Settings
+from server.db.engine import Database
+from server.events.event import EventType
+from server.events.log import append
+from server.runtime import Runtime
+from server.serving import address_of, bind, http
+from tests.schema.api import PROTOCOL, Server, Socket
+from tests.schema.conftest import Api
+from tests.world import QUICK, WITHIN
+
+EVENTS = """
+    subscription ($after: String, $filter: InstanceEventFilter) {
+      instanceEvents(after: $after, filter: $filter) { id cursor type }
+    }
+"""
+SHORT: dict[str, Any] = {
+    "socket_init_timeout": timedelta(milliseconds=300),
+    "socket_ping_interval": timedelta(milliseconds=200),
+    "socket_token_check": timedelta(milliseconds=100),
+    "socket_message_bytes": 20_000,
+    "sockets_per_token": 3,
+    "operations_per_socket": 4,
+    "operations_per_token": 6,
+}
+
+
+class Tuned(Settings):
+    """The settings, with every limit of watchers in them."""
+
+    socket_init_timeout: timedelta = timedelta(seconds=10)
+    socket_ping_interval: timedelta = timedelta(seconds=25)
+    socket_token_check: timedelta = timedelta(seconds=5)
+    socket_message_bytes: int = 256 * 1024
+    sockets_per_process: int = 20_000
+    sockets_per_token: int = 1_000
+    operations_per_socket: int = 1_000
+    operations_per_token: int = 5_000
+
+
+class Raw(Socket):
+    """A socket of which every byte is the test's own affair."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        super().__init__(connection)
+        self.connection = connection
+
+    async def say(self, text: str | bytes) -> None:
+        await self.connection.send(text)
+
+    async def greet(self, token: str) -> None:
+        await self.send({"type": "connection_init", "payload": {"Authorization": f"Bearer {token}"}})
+        assert await self.receive() == {"type": "connection_ack"}
+
+    async def subscribe(self, document: str = EVENTS, *, id: str = "1", **variables: Any) -> None:
+        await self.send({"id": id, "type": "subscribe", "payload": {"query": document, "variables": variables}})
+
+    async def settled(self) -> None:
+        """What was sent before is done: it is answered in order."""
+        await self.send({"type": "ping", "payload": {"settled": True}})
+        assert await self.receive() == {"type": "pong", "payload": {"settled": True}}
+
+    async def closes(self) -> int | None:
+        """Its close code; what it still says before is left out."""
+        try:
+            while True:
+                await self.receive()
+        except ConnectionClosed:
+            return self.connection.close_code
+
+
+@asynccontextmanager
+async def raw(server: Server, *, protocols: list[str] | None = None, **options: Any) -> AsyncIterator[Raw]:
+    async with connect(
+        f"ws://{server.address}/graphql",
+        subprotocols=[PROTOCOL] if protocols is None else protocols or None,  # pyright: ignore[reportArgumentType]
+        open_timeout=WITHIN,
+        close_timeout=1,
+        **options,
+    ) as connection:
+        yield Raw(connection)
+
+
+async def announce(database: Database, project_id: UUID, times: int = 1, **fields: Any) -> list[UUID]:
+    """Write so many events, each in a transaction of its own."""
+    instance_id = fields.pop("instance_id", None) or new_id()
+    written: list[UUID] = []
+    for _ in range(times):
+        async with database.write() as session:
+            written.append(
+                await append(
+                    session,
+                    type=EventType.INSTANCE_CHANGED,
+                    project_id=project_id,
+                    instance_id=instance_id,
+                    data=fields.get("data", {}),
+                )
+            )
+    return written
+
+
+def shown(ids: list[UUID]) -> list[str]:
+    return [f"evt_{id.hex}" for id in ids]
+
+
+@asynccontextmanager
+async def serving_with(api: Api, **limits: Any) -> AsyncIterator[tuple[Server, Hub]]:
+    """Another process's worth of API over the same database."""
+    settings = Tuned(**{**QUICK, "host": "127.0.0.1", "port": 0, **limits})
+    listener = bind(settings.host, settings.port)
+    simulator = api.server.simulator
+    runtime = Runtime(
+        settings,
+        database_url=api.server.runtime.database_url,
+        novita_url=simulator.url,
+        novita_key=SecretStr(simulator.api_key),
+    )
+    async with runtime, aiohttp.ClientSession() as session:
+        runtime.follow_events()
+        async with http(runtime, listener) as app:
+            yield Server(runtime, simulator, session, address_of(listener)), app.state.hub
+
+
+@pytest.fixture
+async def short(api: Api) -> AsyncIterator[tuple[Server, Hub]]:
+    async with serving_with(api, **SHORT) as server:
+        yield server
+
+
+def parse(text: str | bytes) -> dict[str, Any]:
+    return orjson.loads(text)
