@@ -15,7 +15,7 @@ class Batch(Generic[Key, Value]):
         self,
         load: Callable[[Sequence[Key]], Awaitable[Mapping[Key, Value]]],
         *,
-        window: float = 0.002,
+        window: float = 0.01,
         largest: int = 1000,
     ) -> None:
         self._load = load
@@ -25,14 +25,18 @@ class Batch(Generic[Key, Value]):
 
     async def ask(self, key: Key) -> Value | None:
         """None when `load` said nothing about it."""
+        # Shielded: others may wait for the same key.
+        return await asyncio.shield(self.add(key))
+
+    def add(self, key: Key) -> "asyncio.Future[Value | None]":
+        """The same for somebody who does not wait for the answer."""
         waiting = self._waiting.get(key)
         if waiting is None:
             loop = asyncio.get_running_loop()
             waiting = self._waiting[key] = loop.create_future()
             if len(self._waiting) == 1:
                 loop.call_later(self._window, self._go)
-        # Shielded: others may wait for the same key.
-        return await asyncio.shield(waiting)
+        return waiting
 
     def _go(self) -> None:
         keys = list(self._waiting)[: self._largest]

@@ -5,6 +5,7 @@ with pages and not with instances; and the pace is such that looking leaves room
 """
 
 import asyncio
+import random
 import time
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
@@ -81,7 +82,7 @@ class Lookout:
         self._pages = 1  # how many the whole list had when it was last read
         self._next_round_at = 0.0
         self._is_sweeping = False
-        self._sweep_takes = 0.0
+        self._page_takes = 60 / calls_per_minute if calls_per_minute else 0.05  # seconds; measured from then on
         self._tokens = BURST  # single looks that may be made without waiting for the next round
         self._refilled_at = time.monotonic()
 
@@ -122,7 +123,9 @@ class Lookout:
     def _until_answered(self) -> float:
         """Too early costs one more run of a cheap job, too late makes the answer old."""
         waiting = 0.0 if self._is_sweeping else self._next_round_at - time.monotonic()
-        return min(LONGEST_ABSENCE, max(0.25, waiting) + self._sweep_takes / 2)
+        pages = max(1.0, len(self._open) / PAGE_SIZE)
+        # Spread out: those who were sent away together would otherwise all come back together.
+        return min(LONGEST_ABSENCE, max(0.25, waiting) + pages * self._page_takes) * random.uniform(0.75, 1.25)
 
     def _is_quiet(self) -> bool:
         """Whether those who wait now can be looked at one by one, at once."""
@@ -149,7 +152,7 @@ class Lookout:
                     self._next_round_at = begun + max(SHORTEST_GAP, calls * self._pace)
                     self._is_sweeping = True
                     await (self._get(list(self._open), before=begun) if many <= calls else self._sweep(begun))
-                    self._sweep_takes = time.monotonic() - begun
+                    self._page_takes += 0.3 * ((time.monotonic() - begun) / calls - self._page_takes)
             except Exception as error:
                 # A bug of ours must not leave anybody waiting for ever.
                 log.exception("lookout.failed")

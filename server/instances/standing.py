@@ -40,18 +40,18 @@ class Standings:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._reads: Batch[UUID, Standing] = Batch(self._read)
-        self._seen: Batch[UUID, bool] = Batch(self._note)
+        self._seen: Batch[UUID, bool] = Batch(self._note, window=0.25)
 
     async def of(self, instance_id: UUID) -> Standing | None:
         return await self._reads.ask(instance_id)
 
-    async def seen(self, instance_id: UUID) -> None:
-        """Say that the provider was asked and told nothing new.
+    def seen(self, instance_id: UUID) -> None:
+        """Say that the provider was asked and told nothing new; written a moment later, for many at once.
 
-        Not fenced by the job's claim: it is true whoever says it, and nothing hangs on it but the age that readers
-        are shown.
+        Not fenced by the job's claim, and lost if we are killed: it is true whoever says it, and nothing hangs on it
+        but the age that readers are shown.
         """
-        await self._seen.ask(instance_id)
+        self._seen.add(instance_id)
 
     async def _read(self, ids: Sequence[UUID]) -> Mapping[UUID, Standing]:
         query = (

@@ -39,7 +39,7 @@ async def monitor_instance(work: MonitorInstance, tools: Tools) -> Outcome:
             return await failed(work, tools, Reason("READY_TIMEOUT", message, retryable=True))
         case _:
             if standing.knows(facts(remote)):
-                await tools.services.standings.seen(work.instance_id)
+                tools.services.standings.seen(work.instance_id)
             else:
                 async with tools.write() as session:
                     cause = moves.Cause(work.operation_id, standing.requested_by)
