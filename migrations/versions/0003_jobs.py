@@ -11,7 +11,7 @@ depends_on = None
 def upgrade() -> None:
     op.execute("SET LOCAL lock_timeout = '5s'")
     # Every row is claimed once and deleted once within seconds. No index has a column that a claim changes (not even in
-    # its condition), and pages keep room for a second version of each row: so a claim writes no index entry, and what it
+    # its condition), and pages keep room for a second version of each row: so a claim writes no index entry and what it
     # leaves behind goes without a vacuum. Vacuum comes by a fixed number of dead rows: a share of a table that is often
     # empty would mean all the time or never.
     op.execute("""
