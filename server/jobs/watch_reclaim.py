@@ -10,6 +10,7 @@ from server.instances.glimpse import Glimpse
 from server.instances.outside import UP_AND_RUNNING, compare
 from server.jobs.handler import Tools, growing_pause, handles
 from server.jobs.provider_wait import later
+from server.novita.priority import Priority
 from server.queue.kinds import WatchReclaim
 from server.queue.outcome import Again, Done, Outcome
 from server.words import InstanceStatus
@@ -30,7 +31,9 @@ async def watch_reclaim(work: WatchReclaim, tools: Tools) -> Outcome:
         return Again(after=due - now())  # put off
     asked_at = now()
     try:
-        glimpse = Glimpse.of(await tools.look(instance.novita_id), asked_at=asked_at)
+        # Not shared with others who look: when exactly it was asked decides whether it is newer than the row.
+        remote = await tools.novita.instance(instance.novita_id, priority=Priority.POLL)
+        glimpse = Glimpse.of(remote, asked_at=asked_at)
     except ProviderNotFound:
         glimpse = None
     except NovitaError as error:
