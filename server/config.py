@@ -109,6 +109,10 @@ class Settings(BaseSettings):
         default=100, ge=0, description="Provider calls a minute; more wait their turn. 0 turns the limit off."
     )
     request_timeout: Duration = Field(default=timedelta(seconds=30), description="How long one provider call may take.")
+    request_deadline: Duration = Field(
+        default=timedelta(seconds=30),
+        description="How long after it was asked for a provider call may still be begun: waits in line and retries.",
+    )
     breaker_threshold: int = Field(
         default=5, ge=1, description="Provider failures in a row after which calls fail at once for a while."
     )

@@ -21,6 +21,7 @@ from server.instances.lookout import Lookout
 from server.instances.watch import Watch
 from server.jobs.handler import Services, all_handlers
 from server.novita.client import NovitaClient
+from server.novita.retry import Retry
 from server.probes.probe import Prober
 from server.queue.handler import Handler
 from server.queue.kinds import CheckHealth, CleanUp, Reconcile, SendWebhook, Work
@@ -56,6 +57,7 @@ class Runtime:
             rate_limit_per_minute=settings.novita_rate_limit,
             breaker_threshold=settings.breaker_threshold,
             breaker_recovery=settings.breaker_recovery,
+            retry=Retry(deadline=settings.request_deadline),
         )
         self.caches = Caches(Shared(settings.redis_url) if settings.redis_url is not None else None)
         self.catalog = Catalog(

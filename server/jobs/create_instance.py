@@ -18,7 +18,6 @@ from server.instances.placement import Candidate, Placement, Wish, place
 from server.jobs.handler import Reason, Tools, fail_operation, fail_with_the_job, growing_pause, handles
 from server.jobs.provider_wait import later
 from server.novita import wire
-from server.novita.retry import Retry
 from server.queue.enqueue import enqueue
 from server.queue.kinds import CreateInstance, MonitorInstance
 from server.queue.outcome import Again, Done, Outcome
@@ -30,8 +29,6 @@ log = structlog.get_logger(__name__)
 PASSING = frozenset({"RATE_LIMITED", "CIRCUIT_OPEN", "NETWORK_ERROR"})
 # These answer for every candidate, so there is no use in asking the next.
 FINAL = (AuthFailed, BalanceExhausted)
-# How long a call may stand in the client's own line before it is sent.
-LONGEST_LINE = Retry().deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,7 @@ def longest_doubt(tools: Tools) -> timedelta:
     The call may have stood in line, then have been under way for as long as one request may take; the grace begins
     after that.
     """
-    return LONGEST_LINE + tools.settings.request_timeout + tools.settings.create_grace
+    return tools.settings.request_deadline + tools.settings.request_timeout + tools.settings.create_grace
 
 
 async def look_up(attempt: Attempt, tools: Tools) -> str | None:
