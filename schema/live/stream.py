@@ -4,7 +4,6 @@ The distinct connections mode of https://github.com/enisdenjo/graphql-sse/blob/m
 """
 
 import asyncio
-from collections import deque
 from typing import Any
 
 import orjson
@@ -23,7 +22,7 @@ from server.auth.caller import Caller
 from server.clock import now
 
 MEDIA_TYPE = "text/event-stream"
-WAITING = 64  # messages; who is further behind reads on from the log
+WAITING = 64 * 1024  # bytes; who is further behind reads on from the log
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -55,7 +54,8 @@ class Stream:
         self._who = caller
         self._hub = hub
         self._request_id = request_id
-        self._waiting: deque[bytes] = deque()
+        self._waiting: list[bytes] = []
+        self._bytes = 0
         self._rung = asyncio.Event()
         self._room = asyncio.Event()
         self._member: StreamMember | None = None
@@ -131,8 +131,9 @@ class Stream:
                 while self._waiting:
                     chunk = b"".join(self._waiting)
                     self._waiting.clear()
+                    await send(_body(chunk, more=True))  # waits until the client has read
+                    self._bytes -= len(chunk)
                     self._make_room()
-                    await send(_body(chunk, more=True))
                 if self._is_last:
                     await send(_body(COMPLETE, more=False))
                     return
@@ -169,6 +170,7 @@ class Stream:
 
     def push(self, chunk: bytes) -> None:
         self._waiting.append(chunk)
+        self._bytes += len(chunk)
         self._rung.set()
 
     def finish(self, errors: Errors | None) -> None:
@@ -179,7 +181,7 @@ class Stream:
 
     @property
     def is_full(self) -> bool:
-        return len(self._waiting) >= WAITING and not self._is_cut
+        return self._bytes >= WAITING and not self._is_cut
 
     async def room(self) -> None:
         self._room.clear()

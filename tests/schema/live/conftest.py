@@ -17,13 +17,15 @@ from schema.live.hub import Hub
 from server.clock import new_id
 from server.config import Settings
 from server.db.engine import Database
+from server.db.tables import Instance
 from server.events.event import EventType
 from server.events.log import append
+from server.instances.snapshot import snapshot_of
 from server.runtime import Runtime
 from server.serving import address_of, bind, http
 from tests.schema.api import PROTOCOL, Server, Socket
 from tests.schema.conftest import Api
-from tests.world import QUICK, WITHIN
+from tests.world import QUICK, WITHIN, until
 
 EVENTS = """
     subscription ($after: String, $filter: InstanceEventFilter) {
@@ -115,6 +117,12 @@ async def announce(database: Database, project_id: UUID, times: int = 1, **field
     return written
 
 
+async def picture(api: Api, instance_id: Any) -> dict[str, Any]:
+    """The instance as events carry it."""
+    async with api.world.database.read() as session:
+        return snapshot_of(await session.get_one(Instance, instance_id))
+
+
 def shown(ids: list[UUID]) -> list[str]:
     return [f"evt_{id.hex}" for id in ids]
 
@@ -134,6 +142,7 @@ async def serving_with(api: Api, **limits: Any) -> AsyncIterator[tuple[Server, H
     async with runtime, aiohttp.ClientSession() as session:
         runtime.follow_events()
         async with http(runtime, listener) as app:
+            await until(lambda: runtime.tail.is_following)
             yield Server(runtime, simulator, session, address_of(listener)), app.state.hub
 
 
