@@ -1,22 +1,26 @@
 """Instances with a machine behind them, brought to where a test wants them, and verbs asked of them."""
 
 import asyncio
+from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 from sqlalchemy import text
 
+from server.clock import now
 from server.db.tables import Instance
 from server.instances.accept import Target, accept
 from server.instances.cancel import Cancelled, cancel_operation
 from server.instances.drafts import Port
 from server.instances.idempotency import Accepted
+from server.instances.observed import facts
 from server.instances.update import UpdateDraft, update_instance
+from server.novita import wire
 from server.novita.client import NovitaClient
 from server.novita.simulator.instances import Instance as Machine
 from server.words import InstanceStatus, OperationKind
-from tests.world import World
+from tests.world import RTX, SINGAPORE, World
 
 START = "POST /gpu/instance/start"
 STOP = "POST /gpu/instance/stop"
@@ -36,21 +40,54 @@ ROUTES = {
 
 
 async def ready(world: World, name: str = "one", ports: tuple[Port, ...] = ()) -> UUID:
-    """A READY instance whose machine runs; the log begins after it."""
-    accepted = await world.create(name, ports=ports)
-    await world.work_until_over(accepted.operation.id)
-    assert (await world.instance(accepted.instance.id))["status"] == InstanceStatus.READY
-    await forget(world)
-    return accepted.instance.id
+    """A READY instance whose machine runs, made without the way through a create; nothing was announced or asked."""
+    return await _put(world, InstanceStatus.READY, name, ports)
 
 
 async def exited(world: World, name: str = "one", ports: tuple[Port, ...] = ()) -> UUID:
-    """An EXITED instance whose machine is stopped; the log begins after it."""
-    instance_id = await ready(world, name, ports)
-    accepted = await ask(world, OperationKind.STOP, instance_id)
-    await world.work_until_over(accepted.operation.id)
+    """An EXITED instance whose machine is stopped."""
+    return await _put(world, InstanceStatus.EXITED, name, ports)
+
+
+async def _put(world: World, status: InstanceStatus, name: str, ports: tuple[Port, ...]) -> UUID:
+    catalog = world.simulator.world.catalog
+    product_id, cluster_id = next(each for each in catalog.total if catalog.products[each[0]].name == RTX)
+    novita_id = await world.novita.create_instance(
+        wire.CreateInstance(
+            name=name,
+            product_id=product_id,
+            cluster_id=cluster_id,
+            billing_mode="onDemand",
+            image="nginx",
+            rootfs_gb=60,
+            ports=tuple(wire.Port(port.port, port.type) for port in ports),
+        )
+    )
+    hasten(world)
+    if status is InstanceStatus.EXITED:
+        await world.novita.stop_instance(novita_id)
+        hasten(world)
+    remote = await world.novita.instance(novita_id)
+    moment = now()
+    row = await world.put(
+        status,
+        name=name,
+        novita_id=novita_id,
+        region=SINGAPORE,
+        ports=[asdict(port) for port in ports],
+        running_at=moment,
+        ready_at=moment,
+        **facts(remote),
+    )
     await forget(world)
-    return instance_id
+    return row.id
+
+
+def hasten(world: World) -> None:
+    """What the provider's machines are on their way to, they are now."""
+    simulated = world.simulator.world
+    simulated.clock.set_now(simulated.clock.now() + 60)
+    simulated.settle()
 
 
 async def fit_for(world: World, kind: OperationKind, name: str = "one") -> UUID:
