@@ -5,6 +5,7 @@ from strawberry.schema.config import StrawberryConfig
 
 from schema.errors import ALL_ERRORS
 from schema.faults import Faults
+from schema.known import KnownDocuments
 from schema.mutations.bulk import BulkMutations
 from schema.mutations.fleet import FleetMutations
 from schema.mutations.instances import InstanceMutations
@@ -38,6 +39,7 @@ def _made(*, is_sorted: bool) -> PilotlightSchema:
         mutation=Mutation,
         subscription=Subscription,
         types=ALL_ERRORS,
+        extensions=[KnownDocuments],
         config=StrawberryConfig(scalar_map={BigInt: BIG_INT}, sort_schema=is_sorted),
     )
 
