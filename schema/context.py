@@ -17,6 +17,7 @@ from server.config import Settings
 from server.db.engine import Database
 from server.events.tail import Tail
 from server.instances.watch import Watch
+from server.webhooks.secrets import SigningKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Services:
     tail: Tail
     tokens: Tokens
     settings: Settings
+    webhook_key: SigningKey | None
 
 
 class Context:

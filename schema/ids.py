@@ -9,10 +9,11 @@ OPERATION = "op"
 EVENT = "evt"
 TOKEN = "tok"
 JOB = "job"
+DELIVERY = "dlv"
 
 NOBODY = UUID(int=0)  # no row has it
 
-WORDS = {INSTANCE: "instance", OPERATION: "operation", EVENT: "event", TOKEN: "token", JOB: "job"}
+WORDS = {INSTANCE: "instance", OPERATION: "operation", EVENT: "event", TOKEN: "token", JOB: "job", DELIVERY: "delivery"}
 
 
 def shown(prefix: str, id: UUID) -> str:

@@ -1,5 +1,6 @@
 """One loader per relation, made per request: a list's children cost one query, however long the list."""
 
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import select
@@ -7,8 +8,10 @@ from strawberry.dataloader import DataLoader
 
 from server.auth.caller import Caller
 from server.db.engine import Database
-from server.db.tables import Attempt, Instance, Operation
+from server.db.tables import Attempt, DeliveryAttempt, Instance, Operation, ProbeResult
 from server.instances import reads
+from server.probes.results import results_of
+from server.webhooks.reads import attempts_of
 
 
 class Loaders:
@@ -24,6 +27,9 @@ class Loaders:
         self.attempts: DataLoader[UUID, list[Attempt]] = DataLoader(self._attempts, cache=keep)
         self.open_operation: DataLoader[UUID, Operation | None] = DataLoader(self._open_operations, cache=keep)
         self.env: DataLoader[UUID, dict[str, str]] = DataLoader(self._env, cache=keep)
+        self.health: DataLoader[UUID, list[ProbeResult]] = DataLoader(self._health, cache=keep)
+        self.webhook: DataLoader[UUID, tuple[str, datetime | None] | None] = DataLoader(self._webhooks, cache=keep)
+        self.delivery_attempts: DataLoader[UUID, list[DeliveryAttempt]] = DataLoader(self._deliveries, cache=keep)
 
     def operations(self, first: int) -> DataLoader[UUID, list[Operation]]:
         """The newest of each instance: one loader for each number that a query asks for."""
@@ -70,3 +76,25 @@ class Loaders:
             )
             found = {row.id: row.env for row in rows}
         return [found.get(id, {}) for id in instance_ids]
+
+    async def _health(self, instance_ids: list[UUID]) -> list[list[ProbeResult]]:
+        async with self._database.read() as session:
+            found = await results_of(session, instance_ids)
+        return [found[id] for id in instance_ids]
+
+    async def _webhooks(self, instance_ids: list[UUID]) -> list[tuple[str, datetime | None] | None]:
+        async with self._database.read() as session:
+            rows = await session.execute(
+                select(Instance.id, Instance.webhook_url, Instance.webhook_disabled_at).where(
+                    Instance.id.in_(instance_ids),
+                    Instance.project_id == self._project_id,
+                    Instance.webhook_url.is_not(None),
+                )
+            )
+            found = {row.id: (str(row.webhook_url), row.webhook_disabled_at) for row in rows}
+        return [found.get(id) for id in instance_ids]
+
+    async def _deliveries(self, delivery_ids: list[UUID]) -> list[list[DeliveryAttempt]]:
+        async with self._database.read() as session:
+            found = await attempts_of(session, delivery_ids)
+        return [found[id] for id in delivery_ids]

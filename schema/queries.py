@@ -14,6 +14,7 @@ from schema.operation_queries import OperationQueries
 from schema.paging import check_first, order_cursor, read_order_cursor
 from schema.types.connection import InstanceConnection, InstanceEdge, PageInfo
 from schema.types.instance import Instance
+from schema.webhook_queries import WebhookQueries
 from server.db import tables
 from server.errors import NotFound
 from server.instances import reads
@@ -22,7 +23,7 @@ from server.words import Role
 
 
 @strawberry.type(description="What callers can read.")
-class Query(OperationQueries, CatalogQueries, FleetQueries, JobQueries, EventQueries):
+class Query(OperationQueries, CatalogQueries, FleetQueries, JobQueries, EventQueries, WebhookQueries):
     @strawberry.field(
         description="One instance; null when there is none of that id.", extensions=[Requires(Role.READER)]
     )

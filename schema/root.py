@@ -12,13 +12,22 @@ from schema.mutations.instances import InstanceMutations
 from schema.mutations.jobs import JobMutations
 from schema.mutations.lifecycle import LifecycleMutations
 from schema.mutations.operations import OperationMutations
+from schema.mutations.webhooks import WebhookMutations
 from schema.queries import Query
 from schema.scalars import BIG_INT, BigInt
 from schema.subscriptions import Subscription
 
 
 @strawberry.type(description="What callers can ask for. Each answers with what was accepted, or why it was refused.")
-class Mutation(InstanceMutations, LifecycleMutations, BulkMutations, OperationMutations, FleetMutations, JobMutations):
+class Mutation(
+    InstanceMutations,
+    LifecycleMutations,
+    BulkMutations,
+    OperationMutations,
+    FleetMutations,
+    JobMutations,
+    WebhookMutations,
+):
     pass
 
 

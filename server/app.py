@@ -40,6 +40,7 @@ def create_app(runtime: Runtime) -> Starlette:
             tail=runtime.tail,
             tokens=runtime.tokens,
             settings=runtime.settings,
+            webhook_key=runtime.webhook_key,
         )
     )
     readiness = Readiness(runtime)

@@ -11,6 +11,7 @@ from schema.inputs import KEY, KeyValueInput, MoneyInput, PortInput, are_unique,
 from schema.types.instance import Instance
 from schema.types.money import MICROS_PER_E5
 from schema.types.operation import Operation
+from schema.types.probe import HealthCheckInput
 from server.errors import Problem
 from server.instances import create, delete, drafts
 from server.words import Billing, Role
@@ -43,6 +44,12 @@ class CreateInstanceInput:
     )
     command: str | None = strawberry.field(default=None, description="What to run, in place of the template's.")
     labels: list[KeyValueInput] | None = strawberry.field(default=None, description="Your own notes, at most 64.")
+    health_check: HealthCheckInput | None = strawberry.field(
+        default=None, description="How it is checked before it is READY."
+    )
+    webhook_url: str | None = strawberry.field(
+        default=None, description="Where its events are sent, signed: http or https, on the public internet."
+    )
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
     def to_draft(self) -> drafts.CreateDraft:
@@ -71,6 +78,8 @@ class CreateInstanceInput:
             ports=None if self.ports is None else tuple(drafts.Port(port.port, port.type) for port in self.ports),
             command=self.command,
             labels=mapping(self.labels or []),
+            health_check=(self.health_check or HealthCheckInput()).to_draft(),
+            webhook_url=self.webhook_url,
             idempotency_key=self.idempotency_key,
             unreadable=tuple(unreadable),
         )
@@ -116,6 +125,7 @@ class InstanceMutations:
             defaults=create.Defaults(
                 regions=services.settings.default_regions,
                 estimated_ready_time=services.settings.estimated_ready_time,
+                inside=services.settings.allow_private_webhooks,
             ),
         )
         log_accepted(accepted)

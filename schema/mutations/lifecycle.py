@@ -12,10 +12,12 @@ from schema.guards import Requires
 from schema.inputs import KEY, KeyValueInput, PortInput, are_unique, mapping
 from schema.types.instance import Instance
 from schema.types.operation import Operation
+from schema.types.probe import HealthCheckInput
 from server.errors import Invalid, Problem
 from server.instances import drafts, update
 from server.instances.accept import Target, accept
 from server.instances.idempotency import Accepted
+from server.instances.start_draft import StartDraft
 from server.words import OperationKind, Role
 
 ID = ("input", "id")
@@ -68,6 +70,13 @@ class UpdateInstancePayload(InstancePayload):
 class StartInstanceInput:
     id: strawberry.ID | None = strawberry.field(default=None, description="Its id.")
     name: str | None = strawberry.field(default=None, description="Its name.")
+    health_check: HealthCheckInput | None = strawberry.field(
+        default=None, description="How it is checked from now on, in place of what was said before."
+    )
+    target_port: int | None = strawberry.field(
+        default=None, description="The one port to check from now on; wins over the one in healthCheck."
+    )
+    webhook_url: str | None = strawberry.field(default=None, description="Where its events are sent from now on.")
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
 
@@ -129,7 +138,20 @@ class LifecycleMutations:
     )
     async def start_instance(self, info: Info, input: StartInstanceInput) -> StartInstancePayload:
         target = Target(None if input.id is None else ids.read(ids.INSTANCE, input.id, ID), input.name)
-        accepted = await _accept(info, OperationKind.START, target, input.idempotency_key)
+        draft = StartDraft(
+            health_check=None if input.health_check is None else input.health_check.to_draft(),
+            webhook_url=input.webhook_url,
+            target_port=input.target_port,
+        )
+        draft.check(info.context.services.settings.allow_private_webhooks)
+        accepted = await accept(
+            info.context.services.database,
+            OperationKind.START,
+            target,
+            by=info.context.caller,
+            key=input.idempotency_key,
+            draft=draft,
+        )
         return StartInstancePayload.of(accepted)
 
     @strawberry.mutation(

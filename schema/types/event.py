@@ -8,6 +8,7 @@ from schema import ids
 from schema.types.connection import PageInfo
 from schema.types.instance import Instance
 from schema.types.operation import Operation
+from schema.types.probe import InstanceHealth
 from server.db import tables
 from server.events.event import Event
 from server.instances.snapshot import restored
@@ -26,6 +27,7 @@ class InstanceEvent:
     status: InstanceStatus | None = strawberry.field(description="The status after, where it changed.")
     instance: Instance | None = strawberry.field(description="The instance as of this event, where it changed.")
     operation: Operation | None = strawberry.field(description="The operation as of this event, where it changed.")
+    health: InstanceHealth | None = strawberry.field(description="What the probes found, where that is what is told.")
 
     @classmethod
     def of(cls, event: Event, *, cursor: str) -> "InstanceEvent":
@@ -44,6 +46,7 @@ class InstanceEvent:
             status=InstanceStatus(status) if status else None,
             instance=Instance.of(restored(tables.Instance, instance), at=event.occurred_at) if instance else None,
             operation=Operation.of(restored(tables.Operation, operation)) if operation else None,
+            health=InstanceHealth.told(event.data["health"]) if event.data.get("health") else None,
         )
 
 

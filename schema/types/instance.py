@@ -1,6 +1,7 @@
 """An instance as callers see it."""
 
 from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import strawberry
@@ -10,10 +11,14 @@ from schema.context import Info
 from schema.paging import check_first
 from schema.types.money import Money
 from schema.types.operation import Operation
+from schema.types.probe import InstanceHealth
 from server.db import tables
 from server.instances.verbs import actions
 from server.instances.watch import FRESH_FOR, unseen_for
 from server.words import Billing, InstanceStatus, OperationKind
+
+if TYPE_CHECKING:
+    from schema.types.webhook import Webhook
 
 strawberry.enum(
     InstanceStatus,
@@ -102,6 +107,17 @@ class Instance:
     @strawberry.field(description="Environment variables of the container.")
     async def env(self, info: Info) -> list[KeyValue]:
         return _pairs(await info.context.loaders.env.load(self.row_id))
+
+    @strawberry.field(description="What the probes of its endpoints found last in this run; null before the first.")
+    async def health(self, info: Info) -> InstanceHealth | None:
+        return InstanceHealth.of(await info.context.loaders.health.load(self.row_id))
+
+    @strawberry.field(description="Where its events are sent, if anywhere.")
+    async def webhook(self, info: Info) -> Annotated["Webhook", strawberry.lazy("schema.types.webhook")] | None:
+        from schema.types.webhook import Webhook  # noqa: PLC0415 - the two name each other
+
+        found = await info.context.loaders.webhook.load(self.row_id)
+        return None if found is None else Webhook(url=found[0], disabled_at=found[1])
 
     @strawberry.field(description="The operation that is not over, if any.")
     async def open_operation(self, info: Info) -> Operation | None:

@@ -16,6 +16,7 @@ from server.instances import idempotency, moves, operations, reads
 from server.instances.drafts import is_storable
 from server.instances.estimates import usual_time
 from server.instances.idempotency import Accepted, Asked, once
+from server.instances.start_draft import StartDraft
 from server.instances.verbs import VERBS, Verb, refuse_illegal
 from server.queue.enqueue import enqueue
 from server.words import OperationKind
@@ -37,6 +38,7 @@ async def accept(
     by: Caller,
     key: str | None = None,
     asked_key: str | None = None,
+    draft: StartDraft | None = None,
 ) -> Accepted:
     """Accept a verb: the move, the operation, their events and the job, in one transaction.
 
@@ -44,7 +46,7 @@ async def accept(
     """
     refuse_unclear(target, key)
     verb = VERBS[kind]
-    fields = {"id": target.id, "name": target.name}
+    fields: dict[str, Any] = {"id": target.id, "name": target.name, **(draft.asked() if draft else {})}
     asked = Asked.of(by, asked_key or key, f"{kind.lower()}Instance", fields)
     known = await idempotency.find(database, asked)
     if known is not None:
@@ -54,7 +56,7 @@ async def accept(
         takes = await _takes(session, verb, instance)
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
-        return await _write(session, verb, instance.id, operation_id, by=by, takes=takes)
+        return await _write(session, verb, instance.id, operation_id, by=by, takes=takes, draft=draft)
 
     return await once(database, asked, write)
 
@@ -102,7 +104,14 @@ async def _takes(session: AsyncSession, verb: Verb, instance: Instance) -> timed
 
 
 async def _write(
-    session: AsyncSession, verb: Verb, instance_id: UUID, operation_id: UUID, *, by: Caller, takes: timedelta | None
+    session: AsyncSession,
+    verb: Verb,
+    instance_id: UUID,
+    operation_id: UUID,
+    *,
+    by: Caller,
+    takes: timedelta | None,
+    draft: StartDraft | None,
 ) -> Accepted:
     instance = await locked(session, instance_id, by)
     refuse_illegal(verb, instance)
@@ -119,8 +128,9 @@ async def _write(
         before=_before(instance),
     )
     cause = moves.Cause(operation.id, by.token_id)
+    changes = draft.fields(instance) if draft else {}
     # A stopping instance will not be ready at any time.
-    instance = await moves.move(session, instance.id, verb.to, cause=cause, estimated_ready_at=ready_at)
+    instance = await moves.move(session, instance.id, verb.to, cause=cause, estimated_ready_at=ready_at, **changes)
     await enqueue(
         session, verb.work(instance.id, operation.id), project_id=instance.project_id, instance_id=instance.id
     )

@@ -1,0 +1,140 @@
+"""What callers can ask of webhooks, and of an instance's health."""
+
+from datetime import datetime, timedelta
+
+import strawberry
+
+from schema import ids
+from schema.context import Info
+from schema.errors import Payload, RefusalsAsErrors
+from schema.guards import Requires
+from schema.types.instance import Instance
+from schema.types.webhook import WebhookDelivery
+from server.clock import now
+from server.errors import Invalid, Problem, Refused
+from server.instances.health import ask_for_check, await_check
+from server.jobs.check_health import default_plan
+from server.webhooks import deliveries, secrets, sign
+from server.webhooks.url import url_problem
+from server.words import Role
+
+LONGEST_OVERLAP = 7 * 24 * 3600
+LONGEST_WAIT = 30
+
+
+@strawberry.input(description="The secret to replace: your project's.")
+class RotateWebhookSecretInput:
+    overlap_seconds: float = strawberry.field(
+        default=86_400.0,
+        description="How long messages are signed with both, 0 to 604800. 0 when the old one has leaked.",
+    )
+
+
+@strawberry.type(description="The new secret.")
+class RotateWebhookSecretPayload(Payload):
+    secret: str | None = strawberry.field(
+        default=None,
+        description="whsec_ and the key in base64, as libraries for Standard Webhooks take it.",
+    )
+    old_secret_valid_until: datetime | None = strawberry.field(
+        default=None, description="Until when the one before signs as well."
+    )
+
+
+@strawberry.input(description="The delivery to send again.")
+class RedeliverWebhookInput:
+    id: strawberry.ID = strawberry.field(description="Its id.")
+
+
+@strawberry.type(description="The delivery that will be sent again.")
+class RedeliverWebhookPayload(Payload):
+    delivery: WebhookDelivery | None = strawberry.field(default=None, description="The delivery, PENDING.")
+
+
+@strawberry.input(description="The receiver to try.")
+class TestWebhookInput:
+    url: str = strawberry.field(description="http or https.")
+
+
+@strawberry.type(description="The message that will be sent, once.")
+class TestWebhookPayload(Payload):
+    delivery: WebhookDelivery | None = strawberry.field(
+        default=None, description="Of type webhook.test. Ask for it again to see what came of it."
+    )
+
+
+@strawberry.input(description="The instance to check.")
+class CheckHealthInput:
+    instance_id: strawberry.ID = strawberry.field(description="Its id.")
+    wait_seconds: float = strawberry.field(
+        default=10.0, description="How long to wait for what is found, 0 to 30; the check goes on all the same."
+    )
+
+
+@strawberry.type(description="What was found.")
+class CheckHealthPayload(Payload):
+    instance: Instance | None = strawberry.field(default=None, description="The instance, its health included.")
+    finished: bool = strawberry.field(
+        default=False, description="Whether the health is that of this check. If not, ask for it again later."
+    )
+
+
+@strawberry.type
+class WebhookMutations:
+    @strawberry.mutation(
+        description="Make a new secret for signing webhooks. It is shown only here. Every project has one from its "
+        "first message on; nobody knows it until this was called.",
+        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
+    )
+    async def rotate_webhook_secret(
+        self, info: Info, input: RotateWebhookSecretInput | None = None
+    ) -> RotateWebhookSecretPayload:
+        overlap = (input or RotateWebhookSecretInput()).overlap_seconds
+        if not 0 <= overlap <= LONGEST_OVERLAP:
+            path = ("input", "overlapSeconds")
+            raise Invalid([Problem("INVALID_OVERLAP", f"It must be 0 to {LONGEST_OVERLAP} seconds.", path)])
+        key = info.context.services.webhook_key
+        if key is None:
+            raise Refused("SIGNING_KEY_MISSING", "The server has no WEBHOOK_SIGNING_KEY to make secrets with.")
+        length = timedelta(seconds=overlap)
+        async with info.context.write() as session:
+            secret = await secrets.rotate(session, info.context.caller.project_id, key, overlap=length)
+        return RotateWebhookSecretPayload(secret=sign.shown(secret), old_secret_valid_until=now() + length)
+
+    @strawberry.mutation(
+        description="Send a delivery once more, with the same id and body. One that is PENDING is left as it is.",
+        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    )
+    async def redeliver_webhook(self, info: Info, input: RedeliverWebhookInput) -> RedeliverWebhookPayload:
+        delivery_id = ids.read(ids.DELIVERY, input.id, ("input", "id"))
+        async with info.context.write() as session:
+            row = await deliveries.redeliver(session, delivery_id, project_id=info.context.caller.project_id)
+        return RedeliverWebhookPayload(delivery=WebhookDelivery.of(row))
+
+    @strawberry.mutation(
+        description="Send a signed message that tells of nothing to a receiver, once.",
+        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    )
+    async def test_webhook(self, info: Info, input: TestWebhookInput) -> TestWebhookPayload:
+        problem = url_problem(input.url, info.context.services.settings.allow_private_webhooks)
+        if problem is not None:
+            raise Invalid([Problem("INVALID_WEBHOOK_URL", problem, ("input", "url"))])
+        async with info.context.write() as session:
+            row = await deliveries.deliver_test(session, info.context.caller.project_id, input.url)
+        return TestWebhookPayload(delivery=WebhookDelivery.of(row))
+
+    @strawberry.mutation(
+        description="Probe the endpoints of an instance that runs, now. Its status stays what it is.",
+        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    )
+    async def check_health(self, info: Info, input: CheckHealthInput) -> CheckHealthPayload:
+        if not 0 <= input.wait_seconds <= LONGEST_WAIT:
+            path = ("input", "waitSeconds")
+            raise Invalid([Problem("INVALID_TIMEOUT", f"It must be 0 to {LONGEST_WAIT} seconds.", path)])
+        instance_id = ids.read(ids.INSTANCE, input.instance_id, ("input", "instanceId"))
+        database, plan = info.context.services.database, default_plan(info.context.services.settings)
+        since = await ask_for_check(database, instance_id, defaults=plan, by=info.context.caller)
+        wait = timedelta(seconds=input.wait_seconds)
+        finished = await await_check(database, instance_id, since=since, defaults=plan, timeout=wait)
+        row = await info.context.loaders.instance.load(instance_id)
+        return CheckHealthPayload(instance=None if row is None else Instance.of(row), finished=finished)
