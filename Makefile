@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help up test check lint types contracts schema schema-check deploy-check tests bench-queue bench-client \
-  bench-simulator chaos-queue format lock clean
+  bench-simulator bench-create bench-monitor chaos-create chaos-queue format lock clean
 
 help: ## List these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -54,6 +54,15 @@ bench-client: $(VENV)/.installed ## The provider client beside bare aiohttp
 
 bench-simulator: $(VENV)/.installed ## What the simulator answers with 10 and with 100,000 instances
 	$(BIN)/python -m bench.simulator $(ARGS)
+
+bench-create: $(VENV)/.installed ## createInstance beside bare asyncpg writing the same rows
+	$(BIN)/python -m bench.create $(ARGS)
+
+bench-monitor: $(VENV)/.installed ## Provider calls and CPU to watch 100, 1,000 and 10,000 moving instances
+	$(BIN)/python -m bench.monitor $(ARGS)
+
+chaos-create: $(VENV)/.installed ## 100 x kill -9 of API and workers during creates whose answers get lost
+	$(BIN)/python -m bench.chaos_create $(ARGS)
 
 chaos-queue: $(VENV)/.installed ## 200 workers killed at random under load
 	QUEUE_KILLS=200 $(BIN)/pytest -q tests/server/queue/test_processes.py -k killed --timeout 390
