@@ -1,0 +1,308 @@
+"""Watchers by the thousand: memory, connects, fan-out and latency, beside plain Strawberry and a bare broadcast.
+
+python bench/live.py                     1,000 watchers
+python bench/live.py --watchers 5000     and more (Strawberry as it comes is left at 1,000)
+python bench/live.py --cycles 10000      connect, subscribe and go, cleanly and abruptly: what is left behind
+"""
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import structlog
+import uvloop
+from live_client import Watcher, connect
+
+from server.auth.tokens import create_token, new_secret
+from server.clock import new_id, now
+from server.db.embedded import EmbeddedPostgres
+from server.db.engine import Database
+from server.db.migrate import upgrade
+from server.db.signals import Signals
+from server.db.tables import Instance, Token
+from server.events.event import EventType
+from server.events.log import append
+from server.instances.snapshot import snapshot_of
+from server.words import InstanceStatus, Role
+
+KINDS = ("ours", "strawberry", "bare")
+SINGLES = 15  # events one by one, for the last receiver
+BURST = {"ours": 100, "strawberry": 5, "bare": 100}
+LATENCIES = 300
+
+
+@dataclass
+class Child:
+    """A server in a process of its own, which tells how it is when asked."""
+
+    kind: str
+    process: asyncio.subprocess.Process
+    address: str
+
+    async def stats(self) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(b"\n")
+        return await self.hear()
+
+    async def hear(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.kind} ended")
+        return json.loads(line)
+
+
+@dataclass
+class Result:
+    kind: str
+    watchers: int
+    connects: float
+    kib_each: float
+    last_ms: float
+    messages: float
+    cpu_us: float
+
+
+class World:
+    """The database, somebody to watch and somebody who writes."""
+
+    def __init__(self, database: Database, url: str) -> None:
+        self.database, self.url = database, url
+        self.token = new_secret()
+        self.project_id = UUID(int=0)
+        self.data: dict[str, Any] = {}
+        self.instance_id = new_id()
+
+    async def prepare(self) -> None:
+        async with self.database.write() as session:
+            token_id = await create_token(session, project="bench", name="bench", role=Role.OPERATOR, secret=self.token)
+            self.project_id = (await session.get_one(Token, token_id)).project_id
+        moment = now()
+        row = Instance(
+            id=self.instance_id, project_id=self.project_id, name="bench", version=1, product_name="RTX 4090 24GB",
+            gpu_count=1, rootfs_size_gb=60, billing="SPOT", image="nginx:1.27", regions=["AS-SGP-02"],
+            status=InstanceStatus.READY, created_at=moment, updated_at=moment, status_since=moment, running_at=moment,
+            ready_at=moment, ports=[], labels={}, endpoints=[],
+        )  # fmt: skip
+        self.data = {"from": "HEALTH_CHECKING", "to": "READY", "instance": snapshot_of(row)}
+
+    async def commit(self) -> UUID:
+        async with self.database.write() as session:
+            return await append(
+                session,
+                type=EventType.INSTANCE_READY,
+                project_id=self.project_id,
+                instance_id=self.instance_id,
+                data=self.data,
+            )
+
+    async def commit_many(self, count: int) -> None:
+        """In one transaction: they become one batch of the log."""
+        async with self.database.write() as session:
+            for _ in range(count):
+                await append(
+                    session,
+                    type=EventType.INSTANCE_READY,
+                    project_id=self.project_id,
+                    instance_id=self.instance_id,
+                    data=self.data,
+                )
+
+    @asynccontextmanager
+    async def child(self, kind: str) -> AsyncIterator[Child]:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(Path(__file__).with_name("live_servers.py")), kind, self.url, self.token,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        child = Child(kind, process, "")
+        try:
+            child.address = (await child.hear())["address"]
+            yield child
+        finally:
+            process.kill()
+            await process.wait()
+
+
+async def main(watchers: int, cycles: int) -> int:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    async with AsyncExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pilotlight-bench-")))
+        url = (await stack.enter_async_context(EmbeddedPostgres(home))).url
+        await upgrade(url)
+        database = Database(url, pool_size=4)
+        stack.push_async_callback(database.close)
+        signals = Signals(database)
+        signals.start()
+        stack.push_async_callback(signals.stop)
+        world = World(database, url)
+        await world.prepare()
+        if cycles:
+            return await come_and_go(world, cycles)
+        latencies = await latency(world)
+        results = {}
+        for kind in KINDS:
+            count = min(watchers, 1000) if kind == "strawberry" else watchers
+            results[kind] = await fan_out(world, kind, count)
+        return verdict(results, latencies)
+
+
+async def fan_out(world: World, kind: str, count: int) -> Result:
+    async with world.child(kind) as child:
+        # A few first, so that what is made once is not counted.
+        for early in await connect(child.address, world.token, 20, is_bare=kind == "bare"):
+            early.transport.close()  # pyright: ignore[reportOptionalMemberAccess]
+        await asyncio.sleep(0.5)
+        before = await child.stats()
+        gc.collect()
+        gc.freeze()
+        began = time.perf_counter()
+        watchers = await connect(child.address, world.token, count, is_bare=kind == "bare")
+        connects = count / (time.perf_counter() - began)
+        idle = await child.stats()
+        await world.commit()
+        await all_have(watchers, 1)
+        lasts: list[float] = []
+        for number in range(SINGLES):
+            await world.commit()
+            committed = time.perf_counter()
+            await all_have(watchers, number + 2)
+            lasts.append(max(watcher.last_at for watcher in watchers) - committed)
+        burst = BURST[kind]
+        loaded = await child.stats()
+        began = time.perf_counter()
+        await world.commit_many(burst)
+        await all_have(watchers, 1 + SINGLES + burst)
+        took = max(watcher.last_at for watcher in watchers) - began
+        after = await child.stats()
+        for watcher in watchers:
+            watcher.transport.abort()  # pyright: ignore[reportOptionalMemberAccess]
+    return Result(
+        kind,
+        count,
+        connects,
+        (idle["rss"] - before["rss"]) / count / 1024,
+        statistics.median(lasts) * 1000,
+        burst * count / took,
+        (after["cpu"] - loaded["cpu"]) / (burst * count) * 1e6,
+    )
+
+
+async def all_have(watchers: list[Watcher], received: int) -> None:
+    deadline = time.monotonic() + 120
+    while any(watcher.received < received for watcher in watchers):
+        assert time.monotonic() < deadline, "not everybody got everything"
+        await asyncio.sleep(0.002)
+
+
+async def latency(world: World) -> list[float]:
+    """One watcher of ours: from a commit in another process to the message."""
+    arrived: dict[str, float] = {}
+
+    def note(_: Watcher, text: bytes) -> None:
+        start = text.index(b"evt_") + 4
+        arrived[text[start : start + 32].decode()] = time.perf_counter()
+
+    async with world.child("ours") as child:
+        await connect(child.address, world.token, 1, on_message=note)
+        committed: dict[str, float] = {}
+        for number in range(LATENCIES + 20):
+            event_id = await world.commit()
+            if number >= 20:  # the first ones open connections and prepare statements
+                committed[event_id.hex] = time.perf_counter()
+            await asyncio.sleep(0.02)
+        deadline = time.monotonic() + 20
+        while not committed.keys() <= arrived.keys():
+            assert time.monotonic() < deadline, "an event did not arrive"
+            await asyncio.sleep(0.01)
+    return [max(arrived[id] - at, 0.0) * 1000 for id, at in committed.items()]
+
+
+async def come_and_go(world: World, cycles: int) -> int:
+    async with world.child("ours") as child:
+
+        async def some(count: int) -> None:
+            for start in range(0, count, 50):
+                watchers = await connect(child.address, world.token, min(50, count - start))
+                for number, watcher in enumerate(watchers):
+                    transport = watcher.transport
+                    assert transport is not None
+                    if number % 3 == 0:
+                        watcher.say({"id": watcher.id, "type": "complete"})
+                    if number % 2:
+                        transport.abort()
+                    else:
+                        transport.write(b"\x88\x82" + bytes(4) + b"\x03\xe8")  # a close with 1000
+                        transport.close()
+            deadline = time.monotonic() + 30
+            while (await child.stats())["connections"]:
+                assert time.monotonic() < deadline, "somebody is still connected"
+                await asyncio.sleep(0.1)
+
+        await some(1000)
+        before = await child.stats()
+        began = time.perf_counter()
+        await some(cycles)
+        took = time.perf_counter() - began
+        after = await child.stats()
+    print(f"{cycles:,} cycles of connect, subscribe and go, in {took:.0f} s ({cycles / took:.0f} a second)\n")
+    for name in ("tasks", "cohorts", "members", "connections", "subscribers"):
+        print(f"  {name:12} {before[name]:>8} before {after[name]:>8} after")
+    print(f"  {'memory':12} {before['rss'] / 2**20:>8.1f} MiB {after['rss'] / 2**20:>10.1f} MiB")
+    grown = after["rss"] - before["rss"]
+    left = any(after[name] for name in ("cohorts", "members", "connections", "subscribers"))
+    return told(
+        ("nothing is left behind", not left and after["tasks"] <= before["tasks"]),
+        (f"memory grew by {grown / cycles:.0f} bytes a cycle (at most 500)", grown / cycles <= 500),
+    )
+
+
+def verdict(results: dict[str, Result], latencies: list[float]) -> int:
+    print(f"{'':12}{'watchers':>9}{'connects/s':>12}{'KiB each':>10}{'last ms':>9}{'messages/s':>12}{'CPU us':>8}")
+    for result in results.values():
+        print(
+            f"{result.kind:12}{result.watchers:>9,}{result.connects:>12,.0f}{result.kib_each:>10.1f}"
+            f"{result.last_ms:>9.1f}{result.messages:>12,.0f}{result.cpu_us:>8.1f}"
+        )
+    cuts = statistics.quantiles(latencies, n=100)
+    print(f"\ncommit to watcher, another process writing: p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms\n")
+    ours, bare, stock = results["ours"], results["bare"], results["strawberry"]
+    return told(
+        (f"messages/s are {ours.messages / bare.messages:.2f} of the bare broadcast (at least 0.7)",
+         ours.messages >= 0.7 * bare.messages),
+        (f"messages/s are {ours.messages / stock.messages:.1f} times Strawberry as it comes", True),
+        (f"the last of {ours.watchers:,} after {ours.last_ms / bare.last_ms:.2f} times the bare broadcast (at most 2)",
+         ours.last_ms <= 2 * bare.last_ms),
+        (f"{ours.kib_each:.1f} KiB for each idle subscription (at most 35)", ours.kib_each <= 35),
+        (f"commit to watcher p50 {cuts[49]:.1f} ms (below 15), p99 {cuts[98]:.1f} ms (below 50)",
+         cuts[49] < 15 and cuts[98] < 50),
+    )  # fmt: skip
+
+
+def told(*lines: tuple[str, bool]) -> int:
+    for words, is_so in lines:
+        print(f"  {'pass' if is_so else 'FAIL'}  {words}")
+    return 0 if all(is_so for _, is_so in lines) else 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--watchers", type=int, default=1000)
+    parser.add_argument("--cycles", type=int, default=0)
+    given = parser.parse_args()
+    sys.exit(uvloop.run(main(given.watchers, given.cycles)))
