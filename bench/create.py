@@ -25,6 +25,7 @@ from uuid import uuid4
 import aiohttp
 import asyncpg
 import orjson
+import psutil
 import uvloop
 
 from server.auth.tokens import create_token, new_secret
@@ -36,6 +37,7 @@ from server.words import Role
 
 WANTED = 0.5
 ROUNDS = 3
+CREATES = 100
 PILOTLIGHT = str(Path(sys.executable).with_name("pilotlight"))
 MUTATION = """mutation Create($input: CreateInstanceInput!) {
   createInstance(input: $input) {
@@ -69,7 +71,7 @@ async def main(seconds: float) -> bool:
             "RECONCILE_INTERVAL": "1h",
         }
         ready = home / "ready.json"
-        _start(stack, [PILOTLIGHT, "serve", "--port", "0", "--ready-file", str(ready)], env)
+        api = psutil.Process(_start(stack, [PILOTLIGHT, "serve", "--port", "0", "--ready-file", str(ready)], env).pid)
         graphql_url = await _ready(ready)
         headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
         session = await stack.enter_async_context(
@@ -79,8 +81,11 @@ async def main(seconds: float) -> bool:
         await caller.create()  # warms the caches and gives the rows to copy
         bare = await Bare.connect(url, stack)
         is_enough = True
+        used, before = sum(api.cpu_times()[:2]), caller.accepted
         for at_once in (1, 32):
             is_enough = await compare(caller, bare, at_once, seconds) and is_enough
+        used = (sum(api.cpu_times()[:2]) - used) / (caller.accepted - before)
+        print(f"CPU of the API process: {used * 1000:.1f} ms a create")
         accepted = await bare.count("SELECT count(*) FROM instance WHERE name LIKE 'bench-%'")
         print(f"accepted {caller.accepted:,}, on disk {accepted:,}")
         if accepted != caller.accepted:
@@ -194,14 +199,13 @@ async def _rate(create: Any, at_once: int, seconds: float) -> float:
 
 async def until_called(caller: Caller, bare: Bare) -> None:
     """One create every 50 ms; the attempt is committed right before the call, and ended right after its answer."""
-    await asyncio.sleep(2)
     await caller.create()
-    await asyncio.sleep(1)
+    await _until_answered(bare, 1)  # the worker is up and its caches are warm
     await bare.execute("DELETE FROM attempt")
-    for _ in range(100):
+    for _ in range(CREATES):
         await caller.create()
         await asyncio.sleep(0.05)
-    await asyncio.sleep(1)
+    await _until_answered(bare, CREATES)
     rows = await bare.fetch(
         "SELECT extract(epoch FROM attempt.created_at - operation.created_at)::float8 AS called,"
         " extract(epoch FROM attempt.finished_at - operation.created_at)::float8 AS answered"
@@ -210,6 +214,14 @@ async def until_called(caller: Caller, bare: Bare) -> None:
     for what in ("called", "answered"):
         cuts = statistics.quantiles([row[what] * 1000 for row in rows], n=100)
         print(f"acceptance until provider {what:>8}: p50 {cuts[49]:6.1f} ms   p99 {cuts[98]:6.1f} ms ({len(rows)})")
+
+
+async def _until_answered(bare: Bare, many: int) -> None:
+    deadline = time.monotonic() + 60
+    while await bare.count("SELECT count(*) FROM attempt WHERE finished_at IS NOT NULL") < many:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"the worker did not create {many} instances within a minute")
+        await asyncio.sleep(0.1)
 
 
 async def _token(url: str) -> str:
