@@ -7,6 +7,7 @@ their addresses. The socket's own address has one spelling, and nothing comes be
 import errno
 import resource
 import socket
+import ssl
 from collections.abc import Callable
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -104,10 +105,17 @@ def sockets(inside: Inside) -> Callable[[AddressInfo], socket.socket]:
     return make
 
 
-def guarded(inside: Inside, *, resolver: AbstractResolver | None = None) -> aiohttp.TCPConnector:
+def guarded(
+    inside: Inside, *, resolver: AbstractResolver | None = None, tls: ssl.SSLContext | None = None
+) -> aiohttp.TCPConnector:
     """A connector for addresses that others chose. Nothing is kept for later: each request connects, and is checked."""
     return aiohttp.TCPConnector(
-        socket_factory=sockets(inside), resolver=resolver, force_close=True, limit=0, use_dns_cache=False
+        socket_factory=sockets(inside),
+        resolver=resolver,
+        ssl=True if tls is None else tls,
+        force_close=True,
+        limit=0,
+        use_dns_cache=False,
     )
 
 

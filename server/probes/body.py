@@ -40,7 +40,8 @@ _HEADING_END = re.compile(r"</h[1-3]", re.IGNORECASE)
 _UNSEEN = re.compile(r"<(script|style|title)\b.*?(?:</\1|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^<>]*>")
 _BETWEEN = re.compile("[|:·•\u2013\u2014-]")
-_AROUND = re.compile(r"\b(?:http|error|status|code|\d{3})\b|[^\w\s-]")
+_BEFORE = re.compile(r"^\W*(?:(?:http|error|status|code|\d{3})\b\W*)*")
+_BEHIND = re.compile(r"\W*(?:\d{3})?\W*$")
 
 
 def error_in(body: bytes, content_type: str) -> str | None:
@@ -75,7 +76,7 @@ def _headlines(text: str) -> Iterator[str]:
 def _bare(headline: str) -> Iterator[str]:
     """A headline that is nothing but a phrase, a status code and perhaps the name of the site."""
     for part in (headline.lower(), *_BETWEEN.split(headline.lower())):
-        bare = " ".join(_AROUND.sub(" ", part).split())
+        bare = " ".join(_BEHIND.sub("", _BEFORE.sub("", part)).split())
         if bare in PHRASES:
             yield bare
 

@@ -62,9 +62,16 @@ class Prober:
     Endpoints come from the provider, so they are on the public internet; only the simulator's are on loopback.
     """
 
-    def __init__(self, *, inside: Inside = Inside.OFF, resolver: AbstractResolver | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        inside: Inside = Inside.OFF,
+        resolver: AbstractResolver | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._inside = inside
         self._resolver = resolver
+        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -125,7 +132,7 @@ class Prober:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=guarded(self._inside, resolver=self._resolver),
+                connector=guarded(self._inside, resolver=self._resolver, tls=self._tls),
                 timeout=aiohttp.ClientTimeout(),  # each probe has its own
                 headers=HEADERS,
                 auto_decompress=False,  # a few bytes must not become gigabytes in here
