@@ -124,7 +124,7 @@ class Socket:
         # Browsers can't set headers on a WebSocket, so the token may come with this message.
         given = (message.payload or {}).get("Authorization") or (message.payload or {}).get("authorization")
         try:
-            caller = await self._hub.caller_of(given if given is not None else authorization)
+            caller = await self._hub.greeted(given if given is not None else authorization)
         except Exception as error:
             if not is_database_away(error):
                 raise

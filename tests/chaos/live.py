@@ -1,0 +1,396 @@
+"""Watchers are cut, API processes and PostgreSQL are killed, and yet each watcher's record equals the log.
+
+python -m tests.chaos.live                       100 watchers for a minute
+python -m tests.chaos.live --seed 7 --seconds 20 --watchers 40
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import aiohttp
+import asyncpg
+import orjson
+import psutil
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidHandshake, WebSocketException
+
+from server.auth.tokens import create_token, new_secret
+from server.clock import new_id
+from server.db.embedded import EmbeddedPostgres, find_running
+from server.db.engine import Database
+from server.db.migrate import upgrade
+from server.db.signals import Signals
+from server.db.tables import Token
+from server.db.trouble import DATABASE_TROUBLE
+from server.events.event import EventType
+from server.events.log import append
+from server.events.replay import cursor_now
+from server.words import Role
+from tests.processes import Pilotlight, free_port, pilotlight
+
+EVENTS = "subscription ($after: String) { instanceEvents(after: $after) { id cursor } }"
+WRITERS = 8
+LONGEST_QUIET = 60.0  # seconds in which a watcher must get on, once nothing is broken any more
+GONE = (OSError, TimeoutError, WebSocketException, InvalidHandshake, aiohttp.ClientError, EOFError)
+
+
+@dataclass
+class Plan:
+    """How much of everything."""
+
+    seed: int = 1
+    seconds: float = 60.0
+    watchers: int = 100
+    pause: float = 0.02  # of each writer between two commits: as fast as so many watchers in one process can read
+    kill_api_every: float = 6.0
+    kill_postgres_every: float = 15.0
+    cut_every: float = 1.5  # a watcher's connection lives about so long
+
+
+@dataclass
+class Watcher:
+    """What one of them has seen, over all its connections."""
+
+    number: int
+    start: str
+    seen: list[str] = field(default_factory=list[str])
+    cursor: str = ""
+
+    @property
+    def uses_streams(self) -> bool:
+        return self.number % 4 == 0
+
+    def note(self, event: dict[str, Any]) -> None:
+        self.seen.append(event["id"])
+        self.cursor = event["cursor"]
+
+
+@dataclass
+class Report:
+    """What happened, and whether it was right."""
+
+    counts: Counter[str]
+    problems: list[str]
+
+    def lines(self) -> list[str]:
+        told = [f"  {name:42} {count:>9,}" for name, count in self.counts.items()]
+        return [*told, "", *(self.problems or ["  every watcher's record equals the log"])]
+
+
+async def chaos(plan: Plan) -> Report:
+    async with AsyncExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pilotlight-chaos-")))
+        server = await stack.enter_async_context(EmbeddedPostgres(home))
+        await upgrade(server.url)
+        database = Database(server.url, pool_size=WRITERS + 2, command_timeout=timedelta(seconds=10))
+        stack.push_async_callback(database.close)
+        signals = Signals(database)
+        signals.start()
+        stack.push_async_callback(signals.stop)
+        run = Run(plan, home, server.url, database)
+        await run.prepare()
+        return await run.go()
+
+
+class Run:
+    def __init__(self, plan: Plan, home: Path, url: str, database: Database) -> None:
+        self._plan, self._home, self._url, self._database = plan, home, url, database
+        self._random = random.Random(plan.seed)
+        self._token = new_secret()
+        self._project_id = UUID(int=0)
+        self._counts: Counter[str] = Counter()
+        self._committed: list[list[str]] = [[] for _ in range(WRITERS)]
+        self._is_over = asyncio.Event()  # nothing more is written
+        self._ports = [free_port(), free_port()]
+
+    async def prepare(self) -> None:
+        async with self._database.write() as session:
+            token_id = await create_token(
+                session, project="chaos", name="chaos", role=Role.OPERATOR, secret=self._token
+            )
+            self._project_id = (await session.get_one(Token, token_id)).project_id
+
+    async def go(self) -> Report:
+        plan = self._plan
+        async with AsyncExitStack() as stack:
+            apis = [await stack.enter_async_context(Api(self._url, port).running()) for port in self._ports]
+            for api in apis:
+                await api.answers()
+            async with self._database.read() as session:
+                start = str(await cursor_now(session))
+            watchers = [Watcher(number, start, cursor=start) for number in range(plan.watchers)]
+            async with asyncio.TaskGroup() as tasks:
+                watching = [tasks.create_task(self._watch(watcher)) for watcher in watchers]
+                breaking = tasks.create_task(self._break_things(apis))
+                writing = [tasks.create_task(self._write(number)) for number in range(WRITERS)]
+                await asyncio.sleep(plan.seconds)
+                self._is_over.set()
+                await asyncio.gather(*writing)
+                await breaking
+                log = await self._log()
+                await self._until_all_have(watchers, log)
+                for task in watching:
+                    task.cancel()
+        return self._judge(watchers, log)
+
+    async def _write(self, number: int) -> None:
+        """One instance's changes, one after the other. One whose answer was lost may or may not be in the log."""
+        instance_id = new_id()
+        while not self._is_over.is_set():
+            try:
+                async with self._database.write() as session:
+                    event_id = await append(
+                        session,
+                        type=EventType.INSTANCE_CHANGED,
+                        project_id=self._project_id,
+                        instance_id=instance_id,
+                        data={"writer": number},
+                    )
+                self._committed[number].append(f"evt_{event_id.hex}")
+            except DATABASE_TROUBLE:
+                self._counts["commits whose answer was lost"] += 1
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(self._plan.pause)
+
+    async def _watch(self, watcher: Watcher) -> None:
+        """Connect anywhere, read for a while, be cut; come back with the cursor."""
+        while True:
+            port = self._random.choice(self._ports)
+            patience = self._random.uniform(0.1, 2 * self._plan.cut_every)
+            how = self._read_stream if watcher.uses_streams else self._read_socket
+            try:
+                async with asyncio.timeout(patience if not self._is_over.is_set() else LONGEST_QUIET):
+                    await how(watcher, port)
+            except TimeoutError:
+                self._counts["connections cut by their watcher"] += 1
+            except GONE:
+                self._counts["connections that the server lost"] += 1
+                await asyncio.sleep(0.1)
+
+    async def _read_socket(self, watcher: Watcher, port: int) -> None:
+        async with connect(
+            f"ws://127.0.0.1:{port}/graphql",
+            subprotocols=["graphql-transport-ws"],  # pyright: ignore[reportArgumentType]
+            close_timeout=0.1,
+            ping_interval=None,
+        ) as socket:
+            greeting = {"type": "connection_init", "payload": {"Authorization": f"Bearer {self._token}"}}
+            await socket.send(orjson.dumps(greeting).decode())
+            payload = {"query": EVENTS, "variables": {"after": watcher.cursor}}
+            await socket.recv()
+            await socket.send(orjson.dumps({"id": "1", "type": "subscribe", "payload": payload}).decode())
+            self._counts["subscriptions over WebSocket"] += 1
+            try:
+                async for text in socket:
+                    message = orjson.loads(text)
+                    if message["type"] == "next":
+                        watcher.note(message["payload"]["data"]["instanceEvents"])
+                    elif message["type"] == "ping":
+                        await socket.send('{"type":"pong"}')
+                    elif message["type"] == "error":
+                        self._check(message["payload"])
+                        return
+            finally:
+                if self._random.random() < 0.5:
+                    socket.transport.abort()
+
+    async def _read_stream(self, watcher: Watcher, port: int) -> None:
+        headers = {"authorization": f"Bearer {self._token}", "accept": "text/event-stream"}
+        headers["last-event-id"] = watcher.cursor
+        async with (
+            aiohttp.ClientSession(read_bufsize=2**20) as session,
+            session.post(f"http://127.0.0.1:{port}/graphql", json={"query": EVENTS}, headers=headers) as response,
+        ):
+            if response.status != 200:
+                raise EOFError
+            self._counts["subscriptions over server-sent events"] += 1
+            async for line in response.content:
+                if line.startswith(b"data: {"):
+                    result = orjson.loads(line[6:])
+                    if "errors" in result:
+                        self._check(result["errors"])
+                        return
+                    watcher.note(result["data"]["instanceEvents"])
+        raise EOFError
+
+    def _check(self, errors: list[dict[str, Any]]) -> None:
+        """Being told to come back is fine while things are broken; anything else is not."""
+        code = errors[0]["extensions"]["code"]
+        if code not in ("RESUME", "UNAVAILABLE"):
+            raise AssertionError(f"a watcher was told {errors}")
+        self._counts["subscriptions told to resume"] += 1
+
+    async def _break_things(self, apis: list["Api"]) -> None:
+        plan = self._plan
+        kill_api, kill_postgres = plan.kill_api_every, plan.kill_postgres_every
+        began = time.monotonic()
+        while not self._is_over.is_set():
+            await asyncio.sleep(0.2)
+            passed = time.monotonic() - began
+            if passed > kill_postgres:
+                kill_postgres += plan.kill_postgres_every
+                running = find_running(self._home)
+                if running is not None:
+                    os.kill(running.pid, signal.SIGKILL)
+                    self._counts["PostgreSQL killed"] += 1
+            if passed > kill_api:
+                kill_api += plan.kill_api_every
+                api = self._random.choice(apis)
+                if await self._leads(api):
+                    self._counts["of them while they led the log"] += 1
+                self._counts["API processes killed"] += 1
+                await api.kill_and_start()
+        for api in apis:
+            await api.answers()
+
+    async def _leads(self, api: "Api") -> bool:
+        """Whether that process's sequencer is the elected one; its port tells the session's process apart."""
+        with suppress(*DATABASE_TROUBLE):
+            connection = await asyncpg.connect(self._url, timeout=2)
+            try:
+                ports = await connection.fetch(
+                    "SELECT client_port FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory'"
+                )
+            finally:
+                await connection.close()
+            return bool({row["client_port"] for row in ports} & api.local_ports())
+        return False
+
+    async def _log(self) -> list[str]:
+        """What the log has, once everything that was written is in it."""
+        while True:
+            try:
+                async with self._database.read() as session:
+                    raw = await session.connection()
+                    waiting = (await raw.exec_driver_sql("SELECT count(*) FROM outbox")).scalar_one()
+                    rows = await raw.exec_driver_sql("SELECT id FROM event ORDER BY position")
+                    log = [f"evt_{row.id.hex}" for row in rows]
+                if waiting == 0:
+                    return log
+            except DATABASE_TROUBLE:
+                pass
+            await asyncio.sleep(0.1)
+
+    async def _until_all_have(self, watchers: list[Watcher], log: list[str]) -> None:
+        best, since = -1, time.monotonic()
+        while (done := sum(len(watcher.seen) for watcher in watchers)) < len(log) * len(watchers):
+            if done > best:
+                best, since = done, time.monotonic()
+            elif time.monotonic() - since > LONGEST_QUIET:
+                return
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)  # for what would come twice
+
+    def _judge(self, watchers: list[Watcher], log: list[str]) -> Report:
+        place = {id: number for number, id in enumerate(log)}
+        wrong: Counter[str] = Counter()
+        problems: list[str] = []
+        for watcher in watchers:
+            seen = Counter(watcher.seen)
+            wrong["missing"] += len(log) - len(seen.keys() & place.keys())
+            wrong["doubled"] += sum(count - 1 for count in seen.values())
+            order = [place.get(id, -1) for id in watcher.seen]
+            wrong["out of order"] += sum(a > b for a, b in pairwise(order))
+            if watcher.seen != log:
+                problems.append(f"  watcher {watcher.number} has {len(watcher.seen)} of {len(log)}")
+        lost = sum(id not in place for written in self._committed for id in written)
+        orders = [[place.get(id, -1) for id in written] for written in self._committed]
+        mixed = sum(a > b for order in orders for a, b in pairwise(order))
+        if lost or mixed:
+            problems.append(f"  {lost} commits are not in the log, {mixed} of one instance are in the wrong order")
+        counts = Counter({"events in the log": len(log), "watchers": len(watchers)})
+        counts["messages received"] = sum(len(watcher.seen) for watcher in watchers)
+        counts.update(self._counts)
+        for name in ("missing", "doubled", "out of order"):
+            counts[name] = wrong[name]
+        counts["commits that the log lost"] = lost
+        return Report(counts, problems)
+
+
+class Api:
+    """`pilotlight serve` on one port, however often it is killed."""
+
+    def __init__(self, url: str, port: int) -> None:
+        self._port = port
+        self._settings = {
+            "DATABASE_URL": url,
+            "NOVITA_API_KEY": "sk_chaos",
+            "NOVITA_API_BASE_URL": "http://127.0.0.1:1",
+            "LOG_LEVEL": "warning",
+        }
+        self._stack = AsyncExitStack()
+        self._process: Pilotlight | None = None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Api"]:
+        await self._start()
+        try:
+            yield self
+        finally:
+            await self._stack.aclose()
+
+    async def _start(self) -> None:
+        self._process = await self._stack.enter_async_context(
+            pilotlight("serve", "--port", str(self._port), env=self._settings)
+        )
+
+    async def kill_and_start(self) -> None:
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGKILL)
+        await self._process.process.wait()
+        await self._start()
+
+    async def answers(self) -> None:
+        """Until it does; one that could not start, for want of a database, is started again."""
+        deadline = time.monotonic() + 60
+        async with aiohttp.ClientSession() as session:
+            while True:
+                with suppress(aiohttp.ClientError, TimeoutError):
+                    address = f"http://127.0.0.1:{self._port}/readyz"
+                    async with session.get(address, timeout=aiohttp.ClientTimeout(total=3)) as response:
+                        if response.status == 200:
+                            return
+                assert time.monotonic() < deadline, self._process and self._process.said
+                if self._process is not None and self._process.process.returncode is not None:
+                    await self._start()
+                await asyncio.sleep(0.1)
+
+    def local_ports(self) -> set[int]:
+
+        assert self._process is not None
+        with suppress(psutil.Error):
+            return {each.laddr.port for each in psutil.Process(self._process.pid).net_connections() if each.laddr}
+        return set()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
+    parser.add_argument("--seconds", type=float, default=Plan.seconds)
+    parser.add_argument("--watchers", type=int, default=Plan.watchers)
+    parser.add_argument("--pause", type=float, default=Plan.pause)
+    given = parser.parse_args()
+    sys.stdout.write(f"seed {given.seed}\n")
+    report = asyncio.run(chaos(Plan(**vars(given))))
+    sys.stdout.write("\n".join(report.lines()) + "\n")
+    return 1 if report.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
