@@ -250,10 +250,11 @@ class Run:
                     self._counts["PostgreSQL killed"] += 1
             if passed > kill_api:
                 kill_api += plan.kill_api_every
-                api = self._random.choice(apis)
-                if await self._leads(api):
-                    self._counts["of them while they led the log"] += 1
+                leading = [api for api in apis if await self._leads(api)]
+                leader = leading[0] if leading else None
+                api = leader if leader is not None and self._random.random() < 0.5 else self._random.choice(apis)
                 self._counts["API processes killed"] += 1
+                self._counts["of them while they led the log"] += api is leader
                 await api.kill_and_start()
         for api in apis:
             await api.answers()
@@ -261,7 +262,7 @@ class Run:
     async def _leads(self, api: "Api") -> bool:
         """Whether that process's sequencer is the elected one; its port tells the session's process apart."""
         with suppress(*DATABASE_TROUBLE):
-            connection = await asyncpg.connect(self._url, timeout=2)
+            connection = await asyncpg.connect(self._url, timeout=5)
             try:
                 ports = await connection.fetch(
                     "SELECT client_port FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE locktype = 'advisory'"
