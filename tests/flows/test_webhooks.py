@@ -1,0 +1,189 @@
+"""Webhooks from real processes to a real receiver: out of the box, and through kill -9 of whoever sends."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from server.clock import new_id, now
+from server.db.engine import Database
+from server.db.migrate import upgrade
+from server.db.tables import Instance, Project
+from server.instances import moves
+from server.words import InstanceStatus
+from tests.conftest import DatabaseMaker
+from tests.processes import Pilotlight, Up, eventually, pilotlight, sooner_or_later
+from tests.server.webhooks.receiver import Receiver, receiver
+
+__all__ = ["receiver"]
+
+S = InstanceStatus
+INSTANCES = 12
+STORY = (S.HEALTH_CHECKING, S.READY, S.EXITED)
+
+
+async def ask(running: Up, document: str, **variables: Any) -> dict[str, Any]:
+    headers = {"authorization": f"Bearer {running.token}"}
+    body = {"query": document, "variables": variables}
+    async with aiohttp.ClientSession(headers=headers) as http, http.post(running.graphql_url, json=body) as response:
+        answer = await response.json()
+    assert "errors" not in answer, answer
+    return answer["data"]
+
+
+async def test_a_receiver_on_this_machine_is_told_the_whole_story_out_of_the_box(shared_up: Up, receiver: Receiver):
+    secret = (await ask(shared_up, "mutation { rotateWebhookSecret { secret } }"))["rotateWebhookSecret"]["secret"]
+    create = """
+        mutation ($url: String!) {
+          createInstance(input: {
+            name: "told", productName: "RTX 4090 24GB", image: "nginx", ports: [{port: 80}], webhookUrl: $url
+          }) { instance { id } errors { code message } }
+        }
+    """
+    created = (await ask(shared_up, create, url=receiver.url))["createInstance"]
+    assert created["errors"] == []
+
+    await eventually(lambda: "operation.finished" in receiver.types, within=60)
+
+    messages = receiver.verify(secret)
+    story = [each["type"] for each in messages if each["type"] != "health.checked"]
+    assert story == [
+        "instance.created",
+        "instance.starting",
+        "instance.running",
+        "instance.health_checking",
+        "instance.ready",
+        "operation.finished",
+    ]
+    assert {each["data"]["instanceId"] for each in messages} == {created["instance"]["id"]}
+    remove = "mutation ($id: ID!) { deleteInstance(input: {id: $id}) { errors { code } } }"
+    await ask(shared_up, remove, id=created["instance"]["id"])
+    await eventually(lambda: "instance.deleted" in receiver.types, within=60)
+    # Neither the secret nor the URL, which may hold a token, is in the logs.
+    assert secret.removeprefix("whsec_") not in shared_up.said
+    assert receiver.url not in shared_up.said
+
+
+@pytest.fixture
+async def url(new_database: DatabaseMaker) -> str:
+    """Of a database that real processes work on, and nobody else."""
+    url = await new_database()
+    await upgrade(url)
+    return url
+
+
+@pytest.fixture
+async def database(url: str) -> AsyncIterator[Database]:
+    database = Database(url)
+    yield database
+    await database.close()
+
+
+async def tell(database: Database, url: str) -> None:
+    """Three events of each of some instances, committed as any change is."""
+    project = Project(id=new_id(), name="default")
+    moment = now()
+    instances = [
+        Instance(
+            id=new_id(),
+            project_id=project.id,
+            name=f"told-{number}",
+            status=S.RUNNING,
+            version=1,
+            product_name="RTX 4090 24GB",
+            gpu_count=1,
+            rootfs_size_gb=60,
+            billing="SPOT",
+            image="nginx",
+            running_at=moment,
+            created_at=moment,
+            updated_at=moment,
+            status_since=moment,
+            webhook_url=url,
+        )
+        for number in range(INSTANCES)
+    ]
+    async with database.write() as session:
+        session.add(project)
+        await session.flush()
+        session.add_all(instances)
+    for instance in instances:
+        for status in STORY:
+            async with database.write() as session:
+                await moves.move(session, instance.id, status, cause=moves.Cause())
+
+
+@asynccontextmanager
+async def a_worker(database_url: str) -> AsyncIterator[Pilotlight]:
+    env = {
+        "DATABASE_URL": database_url,
+        "NOVITA_API_KEY": "sk_x",
+        "NOVITA_API_BASE_URL": "http://127.0.0.1:1",
+        "WEBHOOK_SIGNING_KEY": "the same for every process of a test",
+        "ALLOW_PRIVATE_WEBHOOKS": "loopback",
+        "LOG_FORMAT": "json",
+    }
+    async with pilotlight("worker", env=env) as worker:
+        await worker.says("worker.ready")
+        yield worker
+
+
+async def rows(database: Database, query: str) -> list[Any]:
+    return await (await database.pool()).fetch(query)
+
+
+async def test_kill_9_while_messages_are_on_their_way_loses_none(
+    database: Database, receiver: Receiver, new_database: DatabaseMaker
+):
+    url = database._url
+    in_flight = 0
+
+    async def slowly(_request: web.Request) -> web.StreamResponse:
+        nonlocal in_flight
+        in_flight += 1
+        try:
+            await asyncio.sleep(0.3)
+        finally:
+            in_flight -= 1
+        return web.Response(status=204)
+
+    receiver.answers = [slowly] * 10_000
+    await tell(database, receiver.url)
+    for deaths in range(1, 4):
+        async with a_worker(url) as worker:
+            await eventually(lambda: in_flight >= 3, within=60)
+            assert worker.process.returncode is None, deaths
+            worker.process.kill()  # the requests that it has sent are not answered for any more
+            await worker.process.wait()
+        await eventually(lambda: in_flight == 0)
+
+    receiver.answers = []
+    async with a_worker(url):
+
+        async def all_arrived() -> bool:
+            return not await rows(database, "SELECT FROM delivery WHERE status <> 'DELIVERED' LIMIT 1")
+
+        await sooner_or_later(all_arrived, within=90)
+
+    expected = {f"msg_{row['id'].hex}" for row in await rows(database, "SELECT id FROM delivery")}
+    assert len(expected) == INSTANCES * len(STORY)
+    assert {each.id for each in receiver.got} == expected
+    bodies: dict[str, set[bytes]] = defaultdict(set)
+    firsts: dict[UUID, list[str]] = defaultdict(list)
+    for got in receiver.got:
+        if got.id not in bodies:
+            firsts[got.message["data"]["instanceId"]].append(got.message["data"]["status"])
+        bodies[got.id].add(got.body)
+    assert all(len(each) == 1 for each in bodies.values())
+    assert all(statuses == list(STORY) for statuses in firsts.values())
+    # Whoever was killed while it waited for the answer has left its attempt without an end, and all are there.
+    lost = await rows(database, "SELECT FROM delivery_attempt WHERE finished_at IS NULL")
+    recorded = await rows(database, "SELECT FROM delivery_attempt")
+    assert len(lost) >= 3
+    assert len(recorded) >= len(receiver.got)
