@@ -3,6 +3,7 @@
 python bench/live.py                     1,000 watchers
 python bench/live.py --watchers 5000     and more (Strawberry as it comes is left at 1,000)
 python bench/live.py --cycles 10000      connect, subscribe and go, cleanly and abruptly: what is left behind
+python bench/live.py --stalled 20        so many stop reading beside as many that go on: memory, and what both get
 """
 
 import argparse
@@ -137,7 +138,7 @@ class World:
             await process.wait()
 
 
-async def main(watchers: int, cycles: int) -> int:
+async def main(watchers: int, cycles: int, stalled: int) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -154,6 +155,8 @@ async def main(watchers: int, cycles: int) -> int:
         await world.prepare()
         if cycles:
             return await come_and_go(world, cycles)
+        if stalled:
+            return await stop_reading(world, stalled)
         latencies = await latency(world)
         results = {}
         for kind in KINDS:
@@ -272,6 +275,45 @@ async def come_and_go(world: World, cycles: int) -> int:
     )
 
 
+async def stop_reading(world: World, count: int) -> int:
+    """Large events, many more than the buffers of the operating system on the way can hold."""
+    events, size = 300, 100_000
+    world.data["instance"]["image"] = "x" * size
+    async with world.child("ours") as child:
+        readers = await connect(child.address, world.token, count)
+        stalled = await connect(child.address, world.token, count)
+        await world.commit()
+        await all_have([*readers, *stalled], 1)
+        before = await child.stats()
+        for watcher in stalled:
+            watcher.transport.pause_reading()  # pyright: ignore[reportOptionalMemberAccess]
+        highest = before["rss"]
+        for number in range(events):
+            await world.commit()
+            await all_have(readers, number + 2)
+            if number % 20 == 0:
+                highest = max(highest, (await child.stats())["rss"])
+        after = await child.stats()
+        held = sum(watcher.received for watcher in stalled)
+        for watcher in stalled:
+            watcher.transport.resume_reading()  # pyright: ignore[reportOptionalMemberAccess]
+        await all_have(stalled, events + 1)
+        await asyncio.sleep(0.5)
+        got = {watcher.received for watcher in [*readers, *stalled]}
+    grown = (max(highest, after["rss"]) - before["rss"]) / 2**20
+    unread = count * events * size / 2**20
+    print(f"{count} of {2 * count} watchers stop reading; {events} events of {size // 1000} kB are written\n")
+    print(f"  not read           {unread:>8,.0f} MiB (each got {held / count:.0f} of {events + 1} messages)")
+    print(f"  memory             {before['rss'] / 2**20:>8.1f} MiB before, {grown:.1f} more at the most\n")
+    # Each may hold what its buffer allows and the message that filled it; the ring holds the events themselves.
+    allowed = (count * (65_536 + 2 * size) + 2 * events * size) / 2**20
+    return told(
+        (f"memory grew by {grown:.0f} MiB (at most {allowed:.0f})", grown <= allowed),
+        ("the others got every event as it came, and those who went on reading got all of them once",
+         got == {events + 1}),
+    )  # fmt: skip
+
+
 def verdict(results: dict[str, Result], latencies: list[float]) -> int:
     print(f"{'':12}{'watchers':>9}{'connects/s':>12}{'KiB each':>10}{'last ms':>9}{'messages/s':>12}{'CPU us':>8}")
     for result in results.values():
@@ -304,5 +346,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--watchers", type=int, default=1000)
     parser.add_argument("--cycles", type=int, default=0)
+    parser.add_argument("--stalled", type=int, default=0)
     given = parser.parse_args()
-    sys.exit(uvloop.run(main(given.watchers, given.cycles)))
+    sys.exit(uvloop.run(main(given.watchers, given.cycles, given.stalled)))

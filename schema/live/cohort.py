@@ -20,6 +20,8 @@ from schema.live.results import Results
 from server.events.cursor import Cursor
 
 FRESH_FOR = 30.0  # seconds; a message may hold things "as they are now", and now is not long ago
+WINDOW_BYTES = 1024 * 1024
+ALONE = 8  # messages in the window of a cohort of one
 AT_ONCE = 500  # members; then the event loop may do other work
 
 
@@ -34,6 +36,7 @@ class Cohort:
         self._live: dict[Member, None] = {}
         self._size = 0
         self._window: deque[Message] = deque()
+        self._bytes = 0
         self._from = 0  # every message behind this position is in the window
         self._begun_at = 0
         self._epoch = 0
@@ -163,7 +166,7 @@ class Cohort:
             return  # the latest value is never too old: it would be told again if it were another
         oldest = time.monotonic() - FRESH_FOR
         while self._window and self._window[0].made_at < oldest:
-            self._from = self._window.popleft().position
+            self._drop_oldest()
 
     async def _run(self) -> None:
         try:
@@ -183,12 +186,23 @@ class Cohort:
         self._from = self._begun_at = cursor.position
         self._started.set()
 
-    async def _publish(self, message: Message) -> None:
+    def _keep(self, message: Message) -> None:
+        """In the window, which is small for who is alone: thousands of cohorts of one must not fill the memory."""
         self._window.append(message)
-        if len(self._window) > self._feed.window:
-            self._from = self._window.popleft().position
+        self._bytes += len(message.body)
+        most = self._feed.window if self._size > 1 else min(self._feed.window, ALONE)
+        while len(self._window) > most or (self._bytes > WINDOW_BYTES and len(self._window) > 1):
+            self._drop_oldest()
         if not self._feed.keeps_past:
             self._from = 0
+
+    def _drop_oldest(self) -> None:
+        oldest = self._window.popleft()
+        self._bytes -= len(oldest.body)
+        self._from = oldest.position
+
+    async def _publish(self, message: Message) -> None:
+        self._keep(message)
         sent = 0
         for member in list(self._live):
             if member.is_over or member not in self._live:
