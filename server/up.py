@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import structlog
@@ -14,6 +14,7 @@ from server.auth.tokens import DEFAULT_PROJECT, create_token, new_secret
 from server.config import Settings
 from server.db import migrate
 from server.db.embedded import EmbeddedPostgres
+from server.errors import StartupProblem
 from server.guard import Inside
 from server.novita.simulator.options import SimulatorOptions
 from server.novita.simulator.run import Simulator
@@ -42,13 +43,15 @@ async def up(settings: Settings, *, ready_file: Path | None) -> None:
     async with AsyncExitStack() as stack:
         stack.callback(listener.close)
         home = _home(settings)
-        settings = _for_development(settings, home)
         database_url = await stack.enter_async_context(database(settings, home))
-        provider = await stack.enter_async_context(_provider(settings, home))
+        with _usable(home):
+            settings = _for_development(settings, home)
+            provider = await stack.enter_async_context(_provider(settings, home))
         runtime = await stack.enter_async_context(
             Runtime(settings, database_url=database_url, novita_url=provider.url, novita_key=provider.key)
         )
-        token = await _development_token(runtime, home)
+        with _usable(home):
+            token = await _development_token(runtime, home)
         runtime.follow_events()
         runtime.work()
         with step("API and workers"):
@@ -124,6 +127,17 @@ def _for_development(settings: Settings, home: Path) -> Settings:
     if "allow_private_webhooks" in settings.model_fields_set or not settings.is_loopback:
         return settings
     return settings.model_copy(update={"allow_private_webhooks": Inside.LOOPBACK})
+
+
+@contextmanager
+def _usable(home: Path) -> Generator[None]:
+    """What goes into the home goes wrong in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise  # not about a file: a connection, say
+        raise StartupProblem(f"The home {home} can't be used: {error.strerror}.") from None
 
 
 def _home(settings: Settings) -> Path:

@@ -2,6 +2,8 @@
 
 import os
 import secrets
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -24,10 +26,15 @@ def find_key(given: SecretStr | None, home: Path) -> SigningKey | None:
 
 def make_key(home: Path) -> None:
     """Once for a home: with another key, all secrets that receivers know would no longer sign."""
-    home.mkdir(parents=True, exist_ok=True)
-    try:
-        handle = os.open(home / FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (home / FILE).exists():
         return
-    with os.fdopen(handle, "w") as file:
-        file.write(secrets.token_urlsafe(32))
+    # Under another name first, then linked: killed in between, or made twice at once, there is never half a key.
+    handle, name = tempfile.mkstemp(dir=home, prefix=f".{FILE}-")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_urlsafe(32))
+        with suppress(FileExistsError):
+            os.link(name, home / FILE)
+    finally:
+        os.unlink(name)
