@@ -256,8 +256,9 @@ async def come_and_go(world: World, cycles: int) -> int:
             while (await child.stats())["connections"]:
                 assert time.monotonic() < deadline, "somebody is still connected"
                 await asyncio.sleep(0.1)
+            await asyncio.sleep(1.5)  # the task that looks after connections finds that there are none
 
-        await some(1000)
+        await some(2000)
         before = await child.stats()
         began = time.perf_counter()
         await some(cycles)
