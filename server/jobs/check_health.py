@@ -13,9 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
 from server.config import Settings
-from server.db.tables import Instance, Operation, ProbeResult
+from server.db.tables import ProbeResult
 from server.errors import NovitaError
 from server.instances import moves, operations
+from server.instances.checks import Standing
 from server.instances.observed import Seen, facts, seen
 from server.jobs.handler import Reason, Tools, fail_operation, fail_with_the_job, handles
 from server.probes import results as rows
@@ -39,22 +40,19 @@ async def fail_if_asked(session: AsyncSession, work: CheckHealth, failure: Failu
 
 @handles(CheckHealth, failed=fail_if_asked)
 async def check_health(work: CheckHealth, tools: Tools) -> Outcome:
-    async with tools.read() as session:
-        instance = await session.get_one(Instance, work.instance_id)
-        operation = await operations.open_operation(session, work.instance_id)
-        known = (await rows.results_of(session, [work.instance_id]))[work.instance_id]
-    if not _is_wanted(work, instance, operation):
+    standing = await tools.services.checks.of(work.instance_id)
+    if standing is None or not _is_wanted(work, standing):
         return Done()
-    plan = default_plan(tools.settings).with_stored(instance.health_check)
-    wanted = targets(plan, instance.ports, instance.endpoints)
+    plan = default_plan(tools.settings).with_stored(standing.health_check)
+    wanted = targets(plan, standing.ports, standing.endpoints)
     if not wanted:
         return await _nothing_to_probe(work, plan, tools)
     if any(target.address is None for target in wanted):
-        wanted = await _with_addresses(instance, plan, wanted, tools)
+        wanted = await _with_addresses(work, standing, wanted, plan, tools)
 
-    since = instance.status_since if work.asked_at is None else datetime.fromtimestamp(work.asked_at, UTC)
+    since = standing.status_since if work.asked_at is None else datetime.fromtimestamp(work.asked_at, UTC)
     left = since + plan.max_wait - now()
-    this = next_round(wanted, known, plan, since=since)
+    this = next_round(wanted, standing.results, plan, since=since)
     probe = tools.services.prober.probe
     findings = await asyncio.gather(*(probe(each, plan, within=max(left, SHORTEST_PROBE)) for each in this.due))
     results = after_round(this, findings, at=now())
@@ -62,9 +60,10 @@ async def check_health(work: CheckHealth, tools: Tools) -> Outcome:
     is_over = all(is_settled(result, plan) for result in results)
     left = since + plan.max_wait - now()
     async with tools.write() as session:
-        await rows.save(session, instance.id, results)
+        await rows.save(session, work.instance_id, results, instead_of=standing.results)
         if is_over or left <= timedelta(0):
-            await _tell(session, work, operation, results)
+            cause = moves.Cause(work.operation_id, standing.requested_by if work.operation_id is not None else None)
+            await moves.checked(session, work.instance_id, results, cause=cause)
         if work.operation_id is not None and (health_of(results) is Health.HEALTHY or left <= timedelta(0)):
             await _settle(session, work, results)
             return Done()
@@ -84,12 +83,11 @@ def default_plan(settings: Settings) -> Plan:
     )
 
 
-def _is_wanted(work: CheckHealth, instance: Instance, operation: Operation | None) -> bool:
+def _is_wanted(work: CheckHealth, standing: Standing) -> bool:
     """Deleted, failed or ready already: no longer our business. On demand: as long as there may be a machine."""
     if work.operation_id is None:
-        return instance.status in CHECKABLE
-    is_open = operation is not None and operation.id == work.operation_id
-    return is_open and instance.status == InstanceStatus.HEALTH_CHECKING
+        return standing.status in CHECKABLE
+    return standing.operation_id == work.operation_id and standing.status == InstanceStatus.HEALTH_CHECKING
 
 
 async def _nothing_to_probe(work: CheckHealth, plan: Plan, tools: Tools) -> Outcome:
@@ -106,28 +104,22 @@ async def _nothing_to_probe(work: CheckHealth, plan: Plan, tools: Tools) -> Outc
     return Done()
 
 
-async def _with_addresses(instance: Instance, plan: Plan, wanted: list[Target], tools: Tools) -> list[Target]:
+async def _with_addresses(
+    work: CheckHealth, standing: Standing, wanted: list[Target], plan: Plan, tools: Tools
+) -> list[Target]:
     """Ask the provider for addresses that it had not given yet. Whatever it says, what is known is probed."""
-    if instance.novita_id is None:
+    if standing.novita_id is None:
         return wanted
     try:
-        remote = await tools.look(instance.novita_id)
+        remote = await tools.look(standing.novita_id)
     except NovitaError:
         return wanted
     if seen(remote) is not Seen.UP:
         return wanted  # others watch its status
     async with tools.write() as session:
         values: dict[str, Any] = facts(remote)
-        changed = await moves.note(session, instance.id, cause=moves.Cause(), observed_at=now(), **values)
+        changed = await moves.note(session, work.instance_id, cause=moves.Cause(), observed_at=now(), **values)
     return targets(plan, changed.ports, changed.endpoints)
-
-
-async def _tell(
-    session: AsyncSession, work: CheckHealth, operation: Operation | None, results: Sequence[ProbeResult]
-) -> None:
-    asked_by = operation.requested_by if operation is not None and work.operation_id is not None else None
-    cause = moves.Cause(work.operation_id, asked_by)
-    await moves.checked(session, work.instance_id, results, cause=cause)
 
 
 async def _settle(session: AsyncSession, work: CheckHealth, results: Sequence[ProbeResult]) -> None:

@@ -19,6 +19,7 @@ from server.config import Settings
 from server.db.engine import Database
 from server.errors import IllegalMove
 from server.instances import moves, operations
+from server.instances.checks import Checks
 from server.instances.lookout import Lookout, Postponed
 from server.instances.standing import Standings
 from server.novita.client import NovitaClient
@@ -48,9 +49,11 @@ class Services:
     settings: Settings
     lookout: Lookout
     standings: Standings = field(init=False)
+    checks: Checks = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "standings", Standings(self.database))
+        object.__setattr__(self, "checks", Checks(self.database))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,14 +25,15 @@ async def results_of(session: AsyncSession, instance_ids: Sequence[UUID]) -> dic
     return grouped
 
 
-async def save(session: AsyncSession, instance_id: UUID, results: Sequence[ProbeResult]) -> None:
-    """Put these in the place of what is there; ports that are no longer probed go."""
-    ports = [result.port for result in results]
-    await session.execute(
-        delete(ProbeResult).where(ProbeResult.instance_id == instance_id, ProbeResult.port.not_in(ports))
-    )
-    if not results:
-        return
+async def save(
+    session: AsyncSession, instance_id: UUID, results: Sequence[ProbeResult], *, instead_of: Sequence[ProbeResult]
+) -> None:
+    """Put these in the place of what was known; ports that are no longer probed go."""
+    gone = {result.port for result in instead_of} - {result.port for result in results}
+    if gone:
+        await session.execute(
+            delete(ProbeResult).where(ProbeResult.instance_id == instance_id, ProbeResult.port.in_(gone))
+        )
     rows = [
         {"instance_id": instance_id, "port": result.port, **{name: getattr(result, name) for name in COLUMNS}}
         for result in results

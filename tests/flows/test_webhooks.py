@@ -138,10 +138,7 @@ async def rows(database: Database, query: str) -> list[Any]:
     return await (await database.pool()).fetch(query)
 
 
-async def test_kill_9_while_messages_are_on_their_way_loses_none(
-    database: Database, receiver: Receiver, new_database: DatabaseMaker
-):
-    url = database._url
+async def test_kill_9_while_messages_are_on_their_way_loses_none(url: str, database: Database, receiver: Receiver):
     in_flight = 0
 
     async def slowly(_request: web.Request) -> web.StreamResponse:
