@@ -71,9 +71,8 @@ async def main(instances: int, hold: float) -> None:
             f"{name:14}{most:>10}{found['seconds']:>10.2f}{found['cpu']:>10.2f}{each:>13.2f}"
             f"{found['peak_mb']:>10.0f}{found['peak_mb'] - found['idle_mb']:>11.0f}"
         )
-    print(
-        f"\nof the CPU of bare aiohttp: probes {alone['cpu'] / bare['cpu']:.1f} x, worker {worker['cpu'] / bare['cpu']:.1f} x"
-    )
+    probes, all_of_it = alone["cpu"] / bare["cpu"], worker["cpu"] / bare["cpu"]
+    print(f"\nof the CPU of bare aiohttp: probes {probes:.1f} x, worker {all_of_it:.1f} x")
     if peak < instances:
         sys.exit(f"only {peak} of {instances} were in flight together")
 
