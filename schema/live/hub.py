@@ -132,7 +132,10 @@ class Hub:
             await asyncio.sleep(step)
             now = time.monotonic()
             for connection in list(self.census.connections):
-                connection.look(now)
+                try:
+                    connection.look(now)
+                except Exception:  # one connection's trouble: the others are looked after all the same
+                    log.exception("socket.look_failed")
             if now - checked >= self.limits.socket_token_check.total_seconds():
                 await self._check_tokens()
                 checked = time.monotonic()

@@ -87,6 +87,8 @@ class Socket:
                 await self._hear(event, authorization)
                 if self.wire.is_full:
                     await self.wire.room()  # who does not read our answers is not listened to either
+                else:
+                    await asyncio.sleep(0)  # thousands of messages may have come at once: the others have their turn
         finally:
             self._hub.census.leave(self, was_admitted=self._state == "admitted")
             self._leave_all()
@@ -225,6 +227,7 @@ class Socket:
         self._lagging.append(member)
 
     def _on_room(self) -> None:
+        self._heard = time.monotonic()  # it reads, so it lives
         lagging, self._lagging = self._lagging or [], None
         for member in lagging:
             if self.wire.is_full:

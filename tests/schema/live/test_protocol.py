@@ -1,6 +1,7 @@
 """graphql-transport-ws frame by frame: which messages are understood, and with which code a socket is closed."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -304,3 +305,30 @@ async def test_large_messages_arrive_whole(api: Api):
         for size in (1, 100, 125, 126, 1000, 65_535, 65_536, 200_000):
             await socket.send({"type": "ping", "payload": {"x": "y" * size}})
             assert await socket.receive() == {"type": "pong", "payload": {"x": "y" * size}}
+
+
+async def test_who_sends_a_flood_does_not_keep_the_others_waiting(api: Api):
+    """A few thousand messages in one write, each of which costs something."""
+    async with raw(api.server) as flooding, raw(api.server) as other:
+        await flooding.greet(api.token)
+        await other.greet(api.token)
+        for number in range(1500):
+            payload = {"query": f"{{ wrong{number} }}"}
+            await flooding.send({"id": str(number), "type": "subscribe", "payload": payload})
+        waits: list[float] = []
+        for _ in range(10):
+            began = time.perf_counter()
+            await other.settled()
+            waits.append(time.perf_counter() - began)
+        answers = [(await flooding.receive())["type"] for _ in range(1500)]
+    assert answers == ["error"] * 1500
+    assert sorted(waits)[5] < 0.5
+
+
+async def test_a_document_of_too_many_words_is_refused_before_it_is_checked(api: Api):
+    async with raw(api.server) as socket:
+        await socket.greet(api.token)
+        await socket.subscribe("{" + " __typename" * 5000 + "}")
+        message = await socket.receive()
+        assert message["type"] == "error"
+        assert "2000 tokens" in message["payload"][0]["message"]
