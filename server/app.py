@@ -59,7 +59,7 @@ def create_app(runtime: Runtime) -> Starlette:
                 CORSMiddleware,
                 allow_origins=runtime.settings.allowed_origins,
                 allow_methods=["GET", "POST"],
-                allow_headers=["authorization", "content-type"],
+                allow_headers=["authorization", "content-type", "last-event-id"],
             )
         ],
     )

@@ -23,11 +23,12 @@ async def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("there is no npm")
     folder = tmp_path_factory.mktemp("node")
     npm = await asyncio.create_subprocess_exec(
-        "npm", "install", "--silent", "--no-audit", "--no-fund", "graphql-ws@6", "graphql@16", "ws@8",
+        "npm", "install", "--silent", "--no-audit", "--no-fund", "--fetch-retries=0",
+        "graphql-ws@6", "graphql@16", "ws@8",
         cwd=folder, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(40):
             code = await npm.wait()
     except TimeoutError:
         npm.kill()

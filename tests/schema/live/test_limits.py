@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -58,15 +59,15 @@ async def test_a_token_that_ends_takes_its_sockets_along_and_no_others(api: Api,
         assert (await staying.receive())["type"] == "ping"
 
 
-async def test_a_token_expires_by_the_clock_whatever_the_table_says_later(api: Api, short: Short):
-    server, _ = short
+async def test_a_token_expires_by_the_clock_though_nobody_looks_it_up(api: Api):
     await api.world.execute(
-        f"UPDATE token SET expires_at = now() + interval '400 milliseconds' WHERE id = '{api.caller.token_id}'"
+        f"UPDATE token SET expires_at = now() + interval '1500 milliseconds' WHERE id = '{api.caller.token_id}'"
     )
-    async with raw(server) as socket:
+    async with serving_with(api, socket_token_check=timedelta(hours=1)) as (server, _), raw(server) as socket:
         await socket.greet(api.token)
-        await api.world.execute(f"UPDATE token SET expires_at = NULL WHERE id = '{api.caller.token_id}'")
+        began = time.monotonic()
         assert await socket.closes() == 4403
+        assert time.monotonic() - began < 5
 
 
 async def test_a_token_has_so_many_sockets_and_no_more(api: Api, short: Short):
