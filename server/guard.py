@@ -4,11 +4,13 @@ A check of the URL, or of what its name resolved to a moment ago, is no guard: n
 their addresses. The socket's own address has one spelling, and nothing comes between this check and the connect.
 """
 
+import asyncio
 import errno
 import resource
 import socket
 import ssl
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
@@ -21,6 +23,7 @@ AddressInfo = tuple[Any, Any, Any, Any, Any]
 
 
 MANY_FILES = 65_536
+LOOKUPS = 64
 
 
 class Inside(StrEnum):
@@ -120,7 +123,12 @@ def guarded(
 
 
 def allow_many_sockets() -> None:
-    """Lift this process's own limit to what it may have: many systems begin with 1,024 open files."""
+    """For a process that talks to many strangers at once; call it in the loop that will.
+
+    The limit of open files is lifted to what it may be: many systems begin with 1,024. Names are looked up in threads,
+    each of which a dead name server holds for seconds, and there are only a handful unless told otherwise.
+    """
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(LOOKUPS, thread_name_prefix="lookup"))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MANY_FILES if hard == resource.RLIM_INFINITY else min(hard, MANY_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,5 +1,6 @@
 """What a check of an instance needs to know, read for many at once: a thousand may be checked together."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,8 @@ from server.db.tables import Instance, Operation, ProbeResult
 from server.instances.batch import Batch
 from server.probes.results import results_of
 from server.words import OPEN_OPERATION
+
+WRITE_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,9 @@ class Checks:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._reads: Batch[UUID, Standing] = Batch(self._read)
+        # A thousand probes may be answered in the same moment. Whoever waits here to write what was found waits in
+        # peace: in line for a connection, the last of them would be told that the database takes too long.
+        self.writing = asyncio.Semaphore(WRITE_AT_ONCE)
 
     async def of(self, instance_id: UUID) -> Standing | None:
         return await self._reads.ask(instance_id)

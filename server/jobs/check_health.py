@@ -59,7 +59,7 @@ async def check_health(work: CheckHealth, tools: Tools) -> Outcome:
 
     is_over = all(is_settled(result, plan) for result in results)
     left = since + plan.max_wait - now()
-    async with tools.write() as session:
+    async with tools.services.checks.writing, tools.write() as session:
         await rows.save(session, work.instance_id, results, instead_of=standing.results)
         if is_over or left <= timedelta(0):
             cause = moves.Cause(work.operation_id, standing.requested_by if work.operation_id is not None else None)

@@ -11,6 +11,7 @@ from server.db.tables import Instance
 from server.words import InstanceStatus, Role
 from tests.schema.conftest import Api
 from tests.server.webhooks.receiver import Receiver, receiver
+from tests.world import until
 
 __all__ = ["receiver"]
 
@@ -204,6 +205,24 @@ async def test_a_check_on_demand_finds_what_is_wrong_and_moves_nothing(api: Api)
     assert ill["error"] == {"kind": "SERVICE_UNAVAILABLE", "severity": "LOW"}
     types = await api.world.event_types(_uuid(id))
     assert types[-1] == "health.checked"
+
+    document = """
+        query ($filter: InstanceEventFilter) {
+          events(filter: $filter) { nodes { health { status endpoints { port error { kind } } } } }
+        }
+    """
+    found: list[Any] = []
+
+    async def is_logged() -> bool:
+        answer = await api.ask(document, filter={"ids": [id], "types": ["health.checked"]})
+        found[:] = answer.data["events"]["nodes"]
+        return bool(found) and found[-1]["health"]["status"] == "PARTIAL"
+
+    await until(is_logged)
+    assert found[-1]["health"]["endpoints"] == [
+        {"port": 80, "error": None},
+        {"port": 8080, "error": {"kind": "SERVICE_UNAVAILABLE"}},
+    ]
 
     again = asyncio.create_task(api.ask(CHECK, input={"instanceId": id, "waitSeconds": 20}))
     while not again.done():
