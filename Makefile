@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help up test check lint types contracts schema schema-check deploy-check tests bench-queue bench-client \
-  bench-simulator bench-create bench-monitor chaos-create chaos-queue format lock clean
+  bench-simulator bench-create bench-monitor bench-probes bench-live chaos-create chaos-live chaos-queue format lock clean
 
 help: ## List these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -63,6 +63,18 @@ bench-monitor: $(VENV)/.installed ## Provider calls and CPU to watch 100, 1,000 
 
 chaos-create: $(VENV)/.installed ## 100 x kill -9 of API and workers during creates whose answers get lost
 	$(BIN)/python -m bench.chaos_create $(ARGS)
+
+bench-probes: $(VENV)/.installed ## 1,000 instances probed at once, beside bare aiohttp
+	$(BIN)/python -m bench.probes $(ARGS)
+
+bench-live: $(VENV)/.installed ## Watchers: fan-out, latency, memory, leaks, stalled readers
+	$(BIN)/python bench/live.py
+	$(BIN)/python bench/live.py --watchers 5000
+	$(BIN)/python bench/live.py --cycles 10000
+	$(BIN)/python bench/live.py --stalled 20
+
+chaos-live: $(VENV)/.installed ## Kill what serves 100 watchers; compare each record with the log (ARGS="--seed 7")
+	$(BIN)/python -m tests.chaos.live $(ARGS)
 
 chaos-queue: $(VENV)/.installed ## 200 workers killed at random under load
 	QUEUE_KILLS=200 $(BIN)/pytest -q tests/server/queue/test_processes.py -k killed --timeout 390

@@ -142,6 +142,33 @@ class Settings(BaseSettings):
         default=(), description="Origins of web pages that may call the API, separated by commas. Our own always may."
     )
 
+    socket_init_timeout: Duration = Field(
+        default=timedelta(seconds=10), description="How long a new WebSocket may take to introduce itself."
+    )
+    socket_ping_interval: Duration = Field(
+        default=timedelta(seconds=25),
+        description="After how much silence a watcher is pinged; after as much again it is closed.",
+    )
+    socket_token_check: Duration = Field(
+        default=timedelta(seconds=5), description="How often the tokens behind open connections are looked up."
+    )
+    socket_message_bytes: int = Field(
+        default=256 * 1024,
+        ge=1024,
+        le=16 * 1024 * 1024,
+        description="The largest message of a WebSocket, or request for a stream.",
+    )
+    sockets_per_process: int = Field(
+        default=20_000, ge=1, description="WebSockets and streams that one process serves; more get 503."
+    )
+    sockets_per_token: int = Field(
+        default=1_000, ge=1, description="WebSockets and streams that one token may have open in one process."
+    )
+    operations_per_socket: int = Field(default=1_000, ge=1, description="Operations that may be open on one WebSocket.")
+    operations_per_token: int = Field(
+        default=5_000, ge=1, description="Operations that one token may have open in one process."
+    )
+
     default_regions: Words = Field(
         default=("AS-SGP-02", "CN-HK-01", "AS-IN-01"), min_length=1, description="Regions to try, in this order."
     )

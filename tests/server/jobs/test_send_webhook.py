@@ -7,6 +7,7 @@ from uuid import UUID
 import orjson
 import pytest
 from aiohttp import web
+from sqlalchemy.dialects import postgresql
 
 from server.clock import now
 from server.db.tables import DeliveryStatus
@@ -420,3 +421,21 @@ async def test_nothing_that_is_kept_or_told_holds_the_webhooks_url(world: World,
     instance_id = await told(world, receiver.url, S.READY)
     events = await world.events(instance_id)
     assert receiver.url not in str([each.data for each in events])
+
+
+async def test_whoever_waits_in_line_finds_its_head_by_the_index(world: World, receiver: Receiver):
+    """Deliveries that are over stay for weeks; nobody may have to step over them."""
+    instance_id = await told(world, receiver.url, S.READY)
+    await world.execute(
+        "INSERT INTO delivery (id, project_id, instance_id, event_type, url, body, status, keeps_order, finished_at)"
+        " SELECT gen_random_uuid(), project_id, instance_id, 'instance.ready', url, '{}', 'DELIVERED', true, now()"
+        " FROM delivery, generate_series(1, 5000)"
+    )
+    await world.execute("ANALYZE delivery")
+
+    query = deliveries.ahead_of(instance_id, 10**6).compile(
+        dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True}
+    )
+    plan = "\n".join(row[0] for row in await world.rows(f"EXPLAIN {query}"))
+
+    assert "delivery_waiting_by_instance" in plan, plan
