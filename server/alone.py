@@ -47,13 +47,12 @@ async def run_api(settings: Settings, database_url: str, provider: Provider, *, 
     stop = stop_event()
     listener = bind(settings.host, settings.port)
     await _check_database(database_url)
+    await refuse_open_door(settings, database_url)
     async with AsyncExitStack() as stack:
         stack.callback(listener.close)
         runtime = await stack.enter_async_context(
             Runtime(settings, database_url=database_url, novita_url=provider.url, novita_key=provider.key)
         )
-        if not settings.is_loopback:
-            await refuse_open_door(runtime)
         runtime.follow_events()
         await stack.enter_async_context(http(runtime, listener))
         at = address_of(listener)
@@ -85,14 +84,21 @@ async def simulate(*, host: str, port: int, speed: float, state_file: Path | Non
         await simulator.stop()
 
 
-async def refuse_open_door(runtime: Runtime) -> None:
-    """Others can reach us, so there has to be somebody whom we would let in."""
-    async with runtime.database.read() as session:
-        if not await any_token(session):
-            raise StartupProblem(
-                f"{runtime.settings.host} can be reached from elsewhere and there is no token yet; "
-                "make one with `pilotlight token create`, or listen on 127.0.0.1"
-            )
+async def refuse_open_door(settings: Settings, database_url: str) -> None:
+    """If others can reach us, there has to be somebody whom we would let in. Asked before anything of ours runs."""
+    if settings.is_loopback:
+        return
+    database = Database(database_url, pool_size=1)
+    try:
+        async with database.read() as session:
+            if await any_token(session):
+                return
+    finally:
+        await database.close()
+    raise StartupProblem(
+        f"{settings.host} can be reached from elsewhere and there is no token yet; "
+        "make one with `pilotlight token create`, or listen on 127.0.0.1"
+    )
 
 
 async def _check_database(url: str) -> None:

@@ -44,6 +44,7 @@ async def up(settings: Settings, *, ready_file: Path | None) -> None:
         stack.callback(listener.close)
         home = _home(settings)
         database_url = await stack.enter_async_context(database(settings, home))
+        await refuse_open_door(settings, database_url)
         with _usable(home):
             settings = _for_development(settings, home)
             provider = await stack.enter_async_context(_provider(settings, home))
@@ -107,7 +108,6 @@ async def _provider(settings: Settings, home: Path) -> AsyncGenerator[Provider]:
 async def _development_token(runtime: Runtime, home: Path) -> str | None:
     """On loopback: one token that stays the same over restarts. Elsewhere whoever runs us has made their own."""
     if not runtime.settings.is_loopback:
-        await refuse_open_door(runtime)
         return None
     file = home / "token"
     try:

@@ -77,7 +77,8 @@ async def test_nothing_is_created_again_before_the_grace_is_over(world: World, k
 
 async def test_the_grace_covers_the_time_that_a_call_may_have_stood_in_line(world: World):
     """A call may wait in the client's own line before it is sent, so an old attempt may be a young request."""
-    await world.configure(request_timeout=timedelta(seconds=1), create_grace=timedelta(seconds=1))
+    seconds = timedelta(seconds=1)
+    await world.configure(request_deadline=120 * seconds, request_timeout=seconds, create_grace=seconds)
     accepted = await world.create("queued")
     world.faults(Fault(FaultKind.ERROR, (CREATE,), times=1))
     await world.work_once()
