@@ -203,9 +203,11 @@ class PgQueuer(Queue):
         from pgqueuer.queries import Queries  # noqa: PLC0415
 
         if self.driver == "pool":
-            driver: Any = AsyncpgPoolDriver(await asyncpg.create_pool(self.url, min_size=4, max_size=10))
+            connection: Any = await asyncpg.create_pool(self.url, min_size=4, max_size=10)
+            driver: Any = AsyncpgPoolDriver(connection)
         else:
-            driver = AsyncpgDriver(await asyncpg.connect(self.url))
+            connection = await asyncpg.connect(self.url)
+            driver = AsyncpgDriver(connection)
         manager = QueueManager(Queries(driver))
 
         @manager.entrypoint("nothing")
@@ -220,6 +222,7 @@ class PgQueuer(Queue):
         async def stop() -> None:
             manager.shutdown.set()
             await running
+            await connection.close()
 
         return stop
 
