@@ -10,6 +10,7 @@ from schema.types.connection import PageInfo
 from schema.types.job import Job, JobConnection, JobStats
 from server.db.tables.job import JobStatus
 from server.errors import NotFound
+from server.events.replay import cursor_now
 from server.queue import reads
 from server.words import Role
 
@@ -67,4 +68,4 @@ class JobQueries:
         caller = info.context.caller
         async with info.context.read() as session:
             scope = None if caller.may(Role.ADMIN) else caller.project_id
-            return JobStats.of(await reads.job_stats(session, project_id=scope))
+            return JobStats.of(await reads.job_stats(session, project_id=scope), await cursor_now(session))

@@ -153,9 +153,11 @@ class Subscription:
         async def look() -> JobStats:
             async with context.read() as session:
                 scope = None if caller.may(Role.ADMIN) else caller.project_id
-                return JobStats.of(await job_stats(session, project_id=scope))
+                return JobStats.of(await job_stats(session, project_id=scope), await cursor_now(session))
 
-        return _stream(StatsFeed(look, same=lambda one, other: one == other))
+        return _stream(
+            StatsFeed(look, same=lambda one, other: (one.kinds, one.workers) == (other.kinds, other.workers))
+        )
 
 
 def _stream(feed: Feed) -> AsyncGenerator[Any]:

@@ -9,6 +9,7 @@ from schema.errors import Payload, RefusalsAsErrors
 from schema.guards import Requires
 from schema.types.job import Job, JobStats
 from server.errors import Invalid, NotFound, Problem, Refused
+from server.events.replay import cursor_now
 from server.queue import reads
 from server.queue.cancel import cancel_job
 from server.queue.kinds import DECLARED
@@ -103,7 +104,7 @@ class JobMutations:
         _check_kind(input.kind)
         async with info.context.write() as session:
             changed = await pause_jobs(session, input.kind)
-            return JobKindPayload(changed=changed, stats=JobStats.of(await reads.job_stats(session)))
+            return JobKindPayload(changed=changed, stats=await _stats(session))
 
     @strawberry.mutation(
         description="Let a kind of work go again.", extensions=[Requires(Role.ADMIN), RefusalsAsErrors()]
@@ -112,7 +113,11 @@ class JobMutations:
         _check_kind(input.kind)
         async with info.context.write() as session:
             changed = await resume_jobs(session, input.kind)
-            return JobKindPayload(changed=changed, stats=JobStats.of(await reads.job_stats(session)))
+            return JobKindPayload(changed=changed, stats=await _stats(session))
+
+
+async def _stats(session: AsyncSession) -> JobStats:
+    return JobStats.of(await reads.job_stats(session), await cursor_now(session))
 
 
 async def _own(session: AsyncSession, info: Info, id: strawberry.ID) -> reads.JobView:

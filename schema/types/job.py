@@ -7,6 +7,7 @@ import strawberry
 from schema import ids
 from schema.types.connection import PageInfo
 from server.db.tables.job import JobStatus
+from server.events.cursor import Cursor
 from server.queue import reads
 from server.queue.kinds import Priority
 
@@ -99,11 +100,12 @@ class JobKindStats:
 @strawberry.type(description="How the queue is doing.")
 class JobStats:
     kinds: list[JobKindStats] = strawberry.field(description="By kind of work.")
-    workers: int = strawberry.field(description="Worker processes that are alive.")
+    workers: int = strawberry.field(description="Leases of worker processes that are alive.")
+    cursor: str = strawberry.field(description="The place in the log that these figures belong to.")
 
     @classmethod
-    def of(cls, stats: reads.JobStats) -> "JobStats":
-        return cls(kinds=[JobKindStats.of(kind) for kind in stats.kinds], workers=stats.workers)
+    def of(cls, stats: reads.JobStats, cursor: Cursor) -> "JobStats":
+        return cls(kinds=[JobKindStats.of(kind) for kind in stats.kinds], workers=stats.workers, cursor=str(cursor))
 
 
 def _seconds(value: timedelta | None) -> float | None:
