@@ -35,8 +35,16 @@ async def told(database: Database) -> list[set[str]]:
 
 @pytest.fixture
 async def narrow(database_url: str) -> AsyncIterator[Database]:
-    """One connection, and little patience."""
-    database = Database(database_url, pool_size=1, command_timeout=timedelta(milliseconds=300))
+    """One connection."""
+    database = Database(database_url, pool_size=1)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def hasty(database_url: str) -> AsyncIterator[Database]:
+    """One connection, and little patience; long enough for a slow machine to connect."""
+    database = Database(database_url, pool_size=1, command_timeout=timedelta(seconds=2))
     yield database
     await database.close()
 
@@ -151,21 +159,21 @@ async def test_a_connection_is_given_back_before_the_network_is_waited_for(narro
     assert await asyncio.gather(*handlers) == [0] * 20
 
 
-async def test_no_more_connections_than_the_bound_and_a_clear_end_to_waiting(narrow: Database):
-    async with narrow.read():
+async def test_no_more_connections_than_the_bound_and_a_clear_end_to_waiting(hasty: Database):
+    async with hasty.read():
         with pytest.raises(PoolTimeout):
-            await count(narrow)
-    assert await count(narrow) == 0
+            await count(hasty)
+    assert await count(hasty) == 0
 
 
-async def test_a_statement_that_takes_too_long_is_given_up(narrow: Database):
+async def test_a_statement_that_takes_too_long_is_given_up(hasty: Database):
     async def sleep() -> None:
-        async with narrow.read() as session:
-            await session.execute(text("SELECT pg_sleep(5)"))
+        async with hasty.read() as session:
+            await session.execute(text("SELECT pg_sleep(60)"))
 
     with pytest.raises(TimeoutError):
         await sleep()
-    assert await count(narrow) == 0
+    assert await count(hasty) == 0
 
 
 async def test_a_killed_connection_is_replaced(narrow: Database, database: Database):
