@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 ARGS ?=
 TESTS ?= tests
-LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --extra redis pyproject.toml
+LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --extra redis --extra otel pyproject.toml
 # Two test processes: more would only wait for each other on a small machine.
 WORKERS ?= 2
 
