@@ -19,7 +19,7 @@ from schema.live.hub import Hub
 from schema.live.stream import Stream, wants_stream
 from schema.root import schema
 from server.auth.caller import Caller
-from server.db.away import is_database_away
+from server.db.trouble import is_database_away
 
 log = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ import structlog
 from graphql import GraphQLError
 from strawberry.types import ExecutionContext
 
-from server.db.away import is_database_away
+from server.db.trouble import is_database_away
 from server.errors import CircuitOpen, NovitaError, RateLimited
 
 log = structlog.get_logger(__name__)

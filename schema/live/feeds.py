@@ -13,7 +13,7 @@ from uuid import UUID
 
 import structlog
 
-from server.db.away import is_database_away
+from server.db.trouble import is_database_away
 from server.events.cursor import Cursor
 from server.events.event import Event
 from server.events.subscription import Subscription

@@ -21,7 +21,7 @@ from schema.live.member import Errors
 from schema.live.messages import Request
 from schema.live.results import Results, encoded
 from server.auth.caller import Caller
-from server.db.away import is_database_away
+from server.db.trouble import is_database_away
 
 log = structlog.get_logger(__name__)
 

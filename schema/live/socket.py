@@ -17,7 +17,7 @@ from schema.live.messages import BadMessage, ClientMessage, Request, read_messag
 from schema.live.results import encoded, fault_of
 from server.auth.caller import Caller
 from server.clock import now
-from server.db.away import is_database_away
+from server.db.trouble import is_database_away
 
 log = structlog.get_logger(__name__)
 

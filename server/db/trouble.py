@@ -1,12 +1,13 @@
-"""What it looks like when PostgreSQL can't be reached or went away in the middle."""
+"""What it looks like when PostgreSQL can't be reached or went away in the middle; three questions, one place."""
 
 import traceback
 
 import asyncpg
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-# What the way to the database may raise when it breaks. InternalClientError is how asyncpg says that the server's
-# farewell arrived in the middle of something; it belongs to neither of its two families.
+# What the way to the database may raise when it breaks: for loops that go on whatever happens. InternalClientError is
+# how asyncpg says that the server's farewell arrived in the middle of something; it belongs to neither of its families.
 DATABASE_TROUBLE = (
     OSError,
     TimeoutError,
@@ -16,7 +17,22 @@ DATABASE_TROUBLE = (
     SQLAlchemyError,
 )
 
-GONE = (
+# The driver's own errors, unwrapped, come from connections outside the pool.
+_UNREACHABLE = (
+    OSError,
+    TimeoutError,
+    PoolTimeout,
+    InterfaceError,
+    OperationalError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
+# By the first letters of PostgreSQL's codes: connection trouble, no room, an operator's shutdown, and what it answers
+# to who wants to connect when it lets nobody in (login refused, no such database, database closed).
+_GOING_AWAY = ("08", "53", "57P", "28", "3D000", "55000")
+
+_GONE = (
     ConnectionError,
     asyncpg.InternalClientError,
     asyncpg.PostgresConnectionError,
@@ -27,6 +43,16 @@ GONE = (
 )
 
 
+def is_database_away(error: BaseException) -> bool:
+    """Whether a request failed for a connection that broke, could not be made, or did not come free in time."""
+    if isinstance(error, _UNREACHABLE):
+        return True
+    if not isinstance(error, DBAPIError):
+        return False
+    code = str(getattr(error.orig, "sqlstate", None) or "")
+    return error.connection_invalidated or code.startswith(_GOING_AWAY)
+
+
 def is_database_gone(error: BaseException) -> bool:
     """Whether a handler failed only because our own database was away: that is no attempt of the job's.
 
@@ -34,8 +60,8 @@ def is_database_gone(error: BaseException) -> bool:
     """
     if isinstance(error, DBAPIError):
         driver_error = getattr(error.orig, "__cause__", None) or error.orig
-        return error.connection_invalidated or isinstance(driver_error, GONE)
-    if not isinstance(error, GONE):
+        return error.connection_invalidated or isinstance(driver_error, _GONE)
+    if not isinstance(error, _GONE):
         return False
     # A ConnectionError may as well come from the work itself; the driver's frames tell which one it is.
     frames = traceback.walk_tb(error.__traceback__)
