@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from server.db.base import Base, CreatedAt, Id, one_of
@@ -57,10 +57,30 @@ class Instance(Base):
         ),
         Index("instance_by_status", "project_id", "status", "id"),
         Index(
-            "instance_by_label",
+            "instance_living_by_status_since",
+            "project_id",
+            "status_since",
+            "id",
+            postgresql_where=text("status <> 'DELETED'"),
+        ),
+        Index(
+            "instance_living_by_price",
+            "project_id",
+            text("coalesce(price_per_hour_e5, 0)"),
+            "id",
+            postgresql_where=text("status <> 'DELETED'"),
+        ),
+        Index(
+            "instance_living_by_start_of_name",
+            "project_id",
+            func.lower(text("name")).label("start_of_name"),
+            postgresql_ops={"start_of_name": "text_pattern_ops"},
+            postgresql_where=text("status <> 'DELETED'"),
+        ),
+        Index(
+            "instance_by_label_or_key",
             "labels",
             postgresql_using="gin",
-            postgresql_ops={"labels": "jsonb_path_ops"},
             postgresql_where=text("labels <> '{}'::jsonb"),
         ),
     )
