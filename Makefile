@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help up test check lint types contracts schema schema-check deploy-check tests bench-queue bench-client \
-  bench-simulator bench-create bench-monitor bench-probes bench-live chaos-create chaos-live chaos-queue format lock clean
+  bench-simulator bench-create bench-monitor bench-probes bench-live chaos-create chaos-live chaos-queue graphiql format lock clean
 
 help: ## List these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -78,6 +78,14 @@ chaos-live: $(VENV)/.installed ## Kill what serves 100 watchers; compare each re
 
 chaos-queue: $(VENV)/.installed ## 200 workers killed at random under load
 	QUEUE_KILLS=200 $(BIN)/pytest -q tests/server/queue/test_processes.py -k killed --timeout 390
+
+graphiql: web/graphiql/dist/index.html ## Build GraphiQL, which the server shows at /graphql
+
+# npm writes dist/ as a whole or not at all, so that a build that was cut off is seen as none.
+web/graphiql/dist/index.html: $(addprefix web/graphiql/,package-lock.json package.json vite.config.ts index.html) \
+  $(wildcard web/graphiql/src/*.* web/graphiql/src/tabs/*)
+	@cd web/graphiql && npm ci --prefer-offline --silent && npm run -s build
+	@touch $@
 
 format: $(VENV)/.installed ## Put the code into shape
 	$(BIN)/ruff check --fix .

@@ -4,6 +4,8 @@ export default defineConfig({
   // The page itself is at /graphql, beside the API; what it loads is below /graphiql/.
   base: "/graphiql/",
   build: {
+    outDir: "node_modules/.dist", // moved to dist/ when it is whole: see package.json
+    emptyOutDir: true,
     target: "es2022",
     reportCompressedSize: false,
     chunkSizeWarningLimit: 6000, // Monaco is one large piece, however it is cut
