@@ -78,13 +78,14 @@ class Runtime:
         )
         self.database.on_written = self.watch.forget
         self.webhook_key = find_key(settings.webhook_signing_key, settings.pilotlight_home)
-        self.tokens = Tokens(self.database)
+        self.tokens = Tokens(self.database, self.signals)
         self.tail = Tail(self.database, self.signals)
         self._workers: list[Worker] = []
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         self._stack.push_async_callback(self.database.close)
+        self._stack.push_async_callback(self.tokens.close)
         self._stack.push_async_callback(self.caches.close)
         await self._stack.enter_async_context(self.novita)
         self._stack.push_async_callback(self.lookout.close)

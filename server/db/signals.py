@@ -33,6 +33,12 @@ class Wakeup:
     def ring(self) -> None:
         self._rung.set()
 
+    def heard(self) -> bool:
+        """Whether it was rung since the last time, for somebody who does not wait."""
+        was_rung = self._rung.is_set()
+        self._rung.clear()
+        return was_rung
+
     async def wait(self, timeout: timedelta) -> bool:
         """Sleep until rung or until the time is over; True if rung."""
         try:

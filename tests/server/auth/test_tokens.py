@@ -1,14 +1,36 @@
 """Tokens: only hashes are kept, and what is over opens nothing."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from sqlalchemy import event, text
 
 from server.auth.caller import Caller
-from server.auth.tokens import Tokens, any_token, create_token, hash_of, new_secret
+from server.auth.tokens import TOPIC, Tokens, any_token, create_token, hash_of, new_secret
 from server.clock import new_id, now
+from server.db.engine import Database, will_change
+from server.db.signals import Signals
 from server.words import Role
-from tests.world import World
+from tests.world import World, until
+
+
+@contextmanager
+def counted(database: Database) -> Iterator[list[str]]:
+    """The statements that go to the database meanwhile."""
+    statements: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    event.listen(database.engine.sync_engine, "before_cursor_execute", note)
+    try:
+        yield statements
+    finally:
+        event.remove(database.engine.sync_engine, "before_cursor_execute", note)
 
 
 async def test_only_a_hash_of_the_secret_is_stored(world: World):
@@ -39,14 +61,85 @@ async def test_what_is_nobodys_opens_nothing(world: World, secret: str):
 
 
 @pytest.mark.parametrize("change", ["expires_at = now() - interval '1 second'", "revoked_at = now()"])
-async def test_an_expired_or_revoked_token_is_refused_at_once(world: World, change: str):
+async def test_an_expired_or_revoked_token_is_refused_at_once_by_who_has_not_met_it(world: World, change: str):
+    secret, caller = await world.new_token()
+    await world.execute(f"UPDATE token SET {change} WHERE id = $1", caller.token_id)
+    assert await Tokens(world.database).caller_of(secret) is None
+
+
+async def test_a_token_that_is_known_costs_no_query(world: World):
     secret, caller = await world.new_token()
     tokens = Tokens(world.database)
+    assert await tokens.caller_of(secret) == caller
+    await tokens.close()
+
+    with counted(world.database) as statements:
+        assert [await tokens.caller_of(secret) for _ in range(20)] == [caller] * 20
+    assert statements == []
+
+
+async def test_many_who_come_at_once_with_one_token_are_looked_up_once(world: World):
+    secret, caller = await world.new_token()
+    tokens = Tokens(world.database)
+    with counted(world.database) as statements:
+        assert await asyncio.gather(*(tokens.caller_of(secret) for _ in range(50))) == [caller] * 50
+        await tokens.close()
+    assert [each for each in statements if "token.hash" in each and each.startswith("SELECT")] == statements[:1]
+
+
+async def test_whoever_revokes_a_token_is_heard_by_every_process(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("server.auth.tokens.BELIEVED", timedelta(hours=1))
+    secret, caller = await world.new_token()
+    other = Signals(Database(world.database._url))
+    other.start()
+    await until(lambda: other.is_hearing and world.signals.is_hearing)
+    here, there = Tokens(world.database, world.signals), Tokens(other._database, other)
+    try:
+        assert await here.caller_of(secret) == await there.caller_of(secret) == caller
+        async with world.database.write() as session:
+            await session.execute(text("UPDATE token SET revoked_at = now()"))
+            will_change(session, TOPIC)
+
+        assert await here.caller_of(secret) is None
+
+        async def is_refused() -> bool:
+            return await there.caller_of(secret) is None
+
+        await until(is_refused)
+    finally:
+        await here.close()
+        await there.close()
+        await other.stop()
+        await other._database.close()
+
+
+async def test_a_token_revoked_behind_our_back_is_refused_once_it_is_no_longer_believed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("server.auth.tokens.BELIEVED", timedelta(milliseconds=200))
+    secret, _ = await world.new_token()
+    tokens = Tokens(world.database)
     assert await tokens.caller_of(secret) is not None
+    await world.execute("UPDATE token SET revoked_at = now()")
 
-    await world.execute(f"UPDATE token SET {change} WHERE id = $1", caller.token_id)
+    async def is_refused() -> bool:
+        return await tokens.caller_of(secret) is None
 
-    assert await tokens.caller_of(secret) is None
+    await until(is_refused)
+    await tokens.close()
+
+
+async def test_a_known_token_expires_by_the_clock(world: World, monkeypatch: pytest.MonkeyPatch):
+    secret, _ = await world.new_token()
+    await world.execute("UPDATE token SET expires_at = now() + interval '1500 milliseconds'")
+    tokens = Tokens(world.database)
+    assert await tokens.caller_of(secret) is not None
+    later = now() + timedelta(seconds=2)
+    monkeypatch.setattr("server.auth.tokens.now", lambda: later)
+    with counted(world.database) as statements:
+        assert await tokens.caller_of(secret) is None
+    assert [each for each in statements if each.startswith("SELECT")] == []
+    await tokens.close()
 
 
 async def test_a_token_that_expires_later_is_good_until_then(world: World):
@@ -67,8 +160,10 @@ async def test_the_last_use_is_noted_but_not_at_every_request(world: World):
     secret, caller = await world.new_token()
     tokens = Tokens(world.database)
     await tokens.caller_of(secret)
+    await tokens.close()
     first = await world.value("SELECT last_used_at FROM token WHERE id = $1", caller.token_id)
     await tokens.caller_of(secret)
+    await tokens.close()
 
     assert first is not None
     assert await world.value("SELECT last_used_at FROM token WHERE id = $1", caller.token_id) == first
