@@ -8,34 +8,50 @@ from typing import Any
 
 import asyncpg
 import orjson
+from sqlalchemy import event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
-from server.db.url import driver_url
+from server.db.servers import Servers
 
 COMMITTED = "topics that the commit will have changed"
 WRITTEN = "machines whose rows the commit will have changed"
+READ_ONLY = "25006"
+
+
+# What a pooler in transaction mode asks for: the next transaction runs on another server process, which knows nothing
+# of statements that were prepared before. An unnamed one lives as long as its own transaction.
+BEHIND_A_POOLER: dict[str, Any] = {"prepared_statement_cache_size": 0, "prepared_statement_name_func": lambda: ""}
 
 
 class Database:
-    """One per process. Opened lazily: making one does not connect."""
+    """One per process. Opened lazily: making one does not connect.
+
+    With `direct_url`, `url` leads to a pooler in transaction mode: transactions go there, and whatever lives as long
+    as its connection (LISTEN, locks, leases, prepared statements) goes to the server itself.
+    """
 
     def __init__(
         self,
         url: str,
         *,
+        direct_url: str | None = None,
         pool_size: int = 10,
         command_timeout: timedelta = timedelta(seconds=30),
         on_commit: Callable[[set[str]], None] | None = None,
         name: str = "pilotlight",
     ) -> None:
-        self._url = driver_url(url)
+        self._servers = Servers(url)
+        self._is_behind_a_pooler = direct_url is not None
+        self._direct = self._servers if direct_url is None else Servers(direct_url)
         self._command_timeout = command_timeout.total_seconds()
         self._name = name
         self.on_commit = on_commit
         self.on_written: Callable[[set[str]], None] | None = None
         self.engine = create_async_engine(
             "postgresql+asyncpg://",
-            async_creator=self.connect,  # asyncpg reads the whole URL itself: sslmode, several hosts, socket folders
+            async_creator=self._connect_pooled,  # asyncpg reads the URL itself: sslmode, socket folders
+            connect_args=BEHIND_A_POOLER if self._is_behind_a_pooler else {},
             pool_size=pool_size,
             max_overflow=0,  # a bound is a bound: callers beyond it wait, the server's connections stay ours to count
             pool_timeout=self._command_timeout,
@@ -43,6 +59,7 @@ class Database:
             json_serializer=_dumps,
             json_deserializer=orjson.loads,
         )
+        event.listen(self.engine.sync_engine, "handle_error", _leave_a_deposed_server)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._pool_lock = asyncio.Lock()
@@ -52,11 +69,26 @@ class Database:
         """A connection of one's own, for LISTEN, leases and locks. Whoever asked for it closes it."""
         options: dict[str, Any] = {
             "command_timeout": self._command_timeout,
-            "timeout": 10,
             "server_settings": self._session(),
             **overrides,
         }
-        return await asyncpg.connect(self._url, **options)
+        return await self._direct.connect(**options)
+
+    async def look_around(self) -> None:
+        """Where there are several servers: leave one that was deposed without noticing."""
+        await self._direct.look_around()
+        if self._servers is not self._direct:
+            await self._servers.look_around()
+
+    async def _connect_pooled(self, *_: Any, **__: Any) -> "asyncpg.Connection[asyncpg.Record]":
+        if not self._is_behind_a_pooler:
+            return await self.connect()
+        return await self._servers.connect(
+            command_timeout=self._command_timeout,
+            # A pooler refuses whatever it can't keep apart for its clients: `jit` is for the role's own settings.
+            server_settings={"application_name": self._name, "timezone": "UTC"},
+            statement_cache_size=0,
+        )
 
     def _session(self) -> dict[str, str]:
         # No statement of ours runs long enough to be worth compiling, and some servers would compile them every time.
@@ -67,11 +99,10 @@ class Database:
         async with self._pool_lock:
             if self._pool is None:
                 self._pool = await asyncpg.create_pool(
-                    self._url,
+                    connect=self._connect_pooled,
                     min_size=0,
                     max_size=self._pool_size,
-                    command_timeout=self._command_timeout,
-                    server_settings=self._session(),
+                    setup=_refuse_a_deposed_server,
                     reset=_keep,  # nothing here sets session state, and the reset is a round trip per use
                 )
             return self._pool
@@ -119,6 +150,22 @@ def will_change(session: AsyncSession, topic: str) -> None:
 def will_write(session: AsyncSession, novita_id: str) -> None:
     """Say that this transaction, once committed, makes what is remembered of that machine out of date."""
     session.info.setdefault(WRITTEN, set()).add(novita_id)
+
+
+def _leave_a_deposed_server(context: ExceptionContext) -> None:
+    """A server that takes no writes any more is as good as gone: its connections are, too."""
+    connection = context.connection
+    meant_to_read = connection is not None and connection.get_execution_options().get("postgresql_readonly", False)
+    if getattr(context.original_exception, "sqlstate", None) == READ_ONLY and not meant_to_read:
+        context.is_disconnect = True
+
+
+async def _refuse_a_deposed_server(connection: "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]") -> None:
+    """Costs no round trip: the server has said so by itself. The pool closes a connection that is refused."""
+    settings = connection.get_settings()
+    names = ("in_hot_standby", "default_transaction_read_only")
+    if any(getattr(settings, name, "off") == "on" for name in names):
+        raise ConnectionError("the server takes no writes any more")
 
 
 async def _keep(_connection: object) -> None:

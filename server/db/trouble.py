@@ -40,6 +40,7 @@ _GONE = (
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
+    asyncpg.ReadOnlySQLTransactionError,  # it was deposed
 )
 
 
