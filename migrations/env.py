@@ -2,13 +2,13 @@
 
 import asyncio
 import os
+from datetime import timedelta
 
 from alembic import context
-from sqlalchemy import Connection, pool
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy import Connection
 
+from server.db.engine import Database
 from server.db.tables import Base
-from server.db.url import driver_url
 
 
 def migrate(connection: Connection) -> None:
@@ -18,12 +18,12 @@ def migrate(connection: Connection) -> None:
 
 
 async def migrate_by_url() -> None:
-    url = driver_url(os.environ["DATABASE_URL"]).replace("postgresql://", "postgresql+asyncpg://", 1)
-    engine = create_async_engine(url, poolclass=pool.NullPool)
-    async with engine.connect() as connection:
+    url = os.environ.get("DATABASE_DIRECT_URL") or os.environ["DATABASE_URL"]
+    database = Database(url, pool_size=1, command_timeout=timedelta(hours=12))
+    async with database.engine.connect() as connection:
         await connection.run_sync(migrate)
         await connection.commit()
-    await engine.dispose()
+    await database.close()
 
 
 given: Connection | None = context.config.attributes.get("connection")

@@ -32,7 +32,7 @@ class Provider:
 async def run_worker(settings: Settings, database_url: str, provider: Provider) -> None:
     """Only the workers, until told to stop."""
     stop = stop_event()
-    await _check_database(database_url)
+    await _check_database(settings.directly(database_url))
     async with Runtime(
         settings, database_url=database_url, novita_url=provider.url, novita_key=provider.key
     ) as runtime:
@@ -46,7 +46,7 @@ async def run_api(settings: Settings, database_url: str, provider: Provider, *, 
     """Only the API, until told to stop."""
     stop = stop_event()
     listener = bind(settings.host, settings.port)
-    await _check_database(database_url)
+    await _check_database(settings.directly(database_url))
     await refuse_open_door(settings, database_url)
     async with AsyncExitStack() as stack:
         stack.callback(listener.close)
@@ -88,7 +88,7 @@ async def refuse_open_door(settings: Settings, database_url: str) -> None:
     """If others can reach us, there has to be somebody whom we would let in. Asked before anything of ours runs."""
     if settings.is_loopback:
         return
-    database = Database(database_url, pool_size=1)
+    database = Database(settings.directly(database_url), pool_size=1)
     try:
         async with database.read() as session:
             if await any_token(session):

@@ -189,7 +189,7 @@ def _database_url(settings: Settings) -> str:
 async def _with_database(settings: Settings, use: Any) -> None:
     """Like `_database_url`, but starts the embedded server for a moment if nobody runs it."""
     if settings.database_url is not None or find_running(settings.pilotlight_home) is not None:
-        await use(_database_url(settings))
+        await use(settings.directly(_database_url(settings)))
         return
     async with EmbeddedPostgres(settings.pilotlight_home) as running:
         await migrations.upgrade(running.url)

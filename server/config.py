@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
@@ -52,9 +60,11 @@ def _http_url(value: str) -> str:
 
 def _database_url(value: SecretStr) -> SecretStr:
     # Kept as a string: pydantic's own type refuses addresses of unix sockets.
+    # Several servers, separated by commas, are the driver's affair: one of them is enough to judge the rest.
+    one = re.sub(r",[^/?@]*(?=[/?]|$)", "", value.get_secret_value(), count=1)
     try:
-        url = make_url(value.get_secret_value())
-    except ArgumentError:
+        url = make_url(one)
+    except (ArgumentError, ValueError):
         raise ValueError("must look like postgresql://user:password@host:5432/name") from None
     if url.get_backend_name() not in ("postgresql", "postgres"):
         raise ValueError("must start with postgresql://")
@@ -124,7 +134,13 @@ class Settings(BaseSettings):
     )
 
     database_url: Annotated[SecretStr, AfterValidator(_database_url)] | None = Field(
-        default=None, description="PostgreSQL 15 or newer. Without one, an embedded server in PILOTLIGHT_HOME is used."
+        default=None,
+        description="PostgreSQL 15 or newer; of several servers (`one:5432,two:5432`) the one that takes writes is "
+        "used. Without one, an embedded server in PILOTLIGHT_HOME.",
+    )
+    database_direct_url: Annotated[SecretStr, AfterValidator(_database_url)] | None = Field(
+        default=None,
+        description="The server itself, where DATABASE_URL is a pooler in transaction mode such as PgBouncer.",
     )
     database_pool_size: int = Field(
         default=10, ge=2, le=500, description="Connections a process holds at most in each of its two pools."
@@ -261,6 +277,17 @@ class Settings(BaseSettings):
         except ValidationError as error:
             lines = sorted({_line(problem) for problem in error.errors(include_url=False)})
             raise StartupProblem("these settings are not right:\n" + "\n".join(lines)) from None
+
+    @field_validator("database_direct_url")
+    @classmethod
+    def _with_a_database(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if value is not None and info.data.get("database_url") is None:
+            raise ValueError("is of no use without DATABASE_URL")
+        return value
+
+    def directly(self, database_url: str) -> str:
+        """Where to go past a pooler, for what it can't do; without one, the same."""
+        return database_url if self.database_direct_url is None else self.database_direct_url.get_secret_value()
 
     @property
     def is_loopback(self) -> bool:

@@ -64,6 +64,7 @@ async def _tables(settings: Settings) -> str:
     url = _url(settings)
     if url is None:
         return "made by `pilotlight up`"
+    url = settings.directly(url)
     await migrate.check_server(url)
     database = Database(url)
     try:

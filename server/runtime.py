@@ -43,8 +43,10 @@ class Runtime:
         # The provider speaks https; what speaks http is a simulator, whose machines serve on loopback.
         self._is_simulated = novita_url.startswith("http://")
         self.database_url = database_url
+        direct_url = settings.database_direct_url
         self.database = Database(
             database_url,
+            direct_url=None if direct_url is None else direct_url.get_secret_value(),
             pool_size=settings.database_pool_size,
             command_timeout=settings.database_timeout,
         )

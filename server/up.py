@@ -86,7 +86,7 @@ async def database(settings: Settings, home: Path) -> AsyncGenerator[str]:
             url = running.url
         with step("tables"):
             await migrate.check_server(url)
-            await migrate.upgrade(url)
+            await migrate.upgrade(settings.directly(url))
         yield url
 
 

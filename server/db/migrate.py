@@ -4,7 +4,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-import asyncpg
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
@@ -13,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 import migrations
 from server.db.engine import Database
+from server.db.trouble import DATABASE_TROUBLE
 from server.db.url import shown
 from server.errors import StartupProblem
 
@@ -60,8 +60,9 @@ async def check_is_current(database: Database) -> None:
 async def check_server(url: str) -> None:
     """One clear sentence when the server can't be used."""
     try:
-        connection = await Database(url).connect()
-    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        # Without a cache of statements: it may be a pooler.
+        connection = await Database(url).connect(statement_cache_size=0, server_settings={})
+    except (*DATABASE_TROUBLE, ValueError) as error:
         reason = str(error) or type(error).__name__
         raise StartupProblem(f"can't use the database at {shown(url)}: {reason}") from None
     try:

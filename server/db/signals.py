@@ -129,6 +129,7 @@ class Signals:
                     await self._something_to_send.wait()
             except TimeoutError:
                 await self._ping(connection)
+                await self._database.look_around()
                 continue
             if connection.is_closed():
                 raise ConnectionError("the server ended the connection")
