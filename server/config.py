@@ -158,6 +158,52 @@ class Settings(BaseSettings):
         default=(), description="Origins of web pages that may call the API, separated by commas. Our own always may."
     )
 
+    allowed_hosts: Words = Field(
+        default=(),
+        description="Names that a server on a loopback address may be called by, besides localhost and its addresses.",
+    )
+    request_body_limit: int = Field(
+        default=1024 * 1024, ge=1024, le=64 * 1024 * 1024, description="The largest body of a request, in bytes."
+    )
+    request_header_timeout: Duration = Field(
+        default=timedelta(seconds=10), description="How long a client may take to send the head of a request."
+    )
+    request_body_timeout: Duration = Field(
+        default=timedelta(seconds=30), description="How long a client may take to send the body of a request."
+    )
+    response_timeout: Duration = Field(
+        default=timedelta(seconds=60), description="How long a client may read nothing of an answer that waits for it."
+    )
+    request_rate_limit: int = Field(
+        default=6000,
+        ge=0,
+        description="Requests and subscriptions a minute that one token may begin in one process. 0 turns it off.",
+    )
+    query_timeout: Duration = Field(
+        default=timedelta(seconds=90),
+        description="How long one query or mutation may take; longer than the longest `awaitOperation`.",
+    )
+    query_max_characters: int = Field(default=50_000, ge=1000, description="Characters of a document.")
+    query_max_tokens: int = Field(default=1000, ge=10, le=10_000, description="Tokens of a document.")
+    query_max_depth: int = Field(
+        default=16, ge=1, le=50, description="Levels of fields; introspection as tools ask for it has 15."
+    )
+    query_max_fields: int = Field(
+        default=1000, ge=10, le=10_000, description="Fields of an operation, with its fragments spread."
+    )
+    query_max_aliases: int = Field(default=100, ge=0, description="Aliases of an operation, with its fragments spread.")
+    query_max_directives: int = Field(default=50, ge=0, description="Directives of an operation, counted likewise.")
+    query_max_root_fields: int = Field(default=20, ge=1, description="Fields that one operation may begin with.")
+    query_max_cost: int = Field(
+        default=50_000, ge=1, description="Values that an answer may hold at most, as counted in docs/api.md."
+    )
+    introspection: bool = Field(default=True, description="Whether clients may ask for the schema.")
+    suggestions: bool = Field(default=True, description="Whether errors say which name may have been meant.")
+    persisted_documents: Path | None = Field(
+        default=None, description="A folder of .graphql files, or a manifest in JSON, of documents known by their hash."
+    )
+    persisted_only: bool = Field(default=False, description="Refuse every document that is not one of those.")
+
     socket_init_timeout: Duration = Field(
         default=timedelta(seconds=10), description="How long a new WebSocket may take to introduce itself."
     )
