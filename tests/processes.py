@@ -29,7 +29,7 @@ QUICK = {
     "NOVITA_RATE_LIMIT": "0",
 }
 START_SECONDS = 60.0
-STOP_SECONDS = 20.0
+STOP_SECONDS = 40.0
 
 
 @dataclass

@@ -90,7 +90,7 @@ async def _ended(postmaster: int, home: Path) -> None:
     await eventually(lambda: started(postmaster) is None)
 
 
-async def eventually(is_true: Callable[[], bool], *, within: float = 10) -> None:
+async def eventually(is_true: Callable[[], bool], *, within: float = 30) -> None:
     deadline = time.monotonic() + within
     while not is_true():
         assert time.monotonic() < deadline, "it did not happen in time"

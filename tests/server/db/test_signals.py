@@ -91,7 +91,7 @@ async def test_a_killed_connection_heals_and_whoever_waits_is_woken_to_look(
             {"name": "other process"},
         )
     assert killed.scalar_one() == 1
-    await until(lambda: not other.is_hearing, within=2)  # long before the next ping
+    await until(lambda: not other.is_hearing, within=8)  # long before the next ping
 
     assert await bell.wait(LONG) is True  # something may have been said while it was deaf
     await until(lambda: other.is_hearing)
@@ -110,5 +110,5 @@ async def test_changing_never_waits_and_never_fails_even_when_nobody_is_connecte
     signals = Signals(Database(database_url, pool_size=1))
     bell = signals.wakeup("job")
     signals.changed(["job"])
-    assert await asyncio.wait_for(bell.wait(LONG), 1) is True
+    assert await asyncio.wait_for(bell.wait(LONG), 20) is True
     await signals.stop()

@@ -67,7 +67,7 @@ async def settle() -> None:
 
 
 async def eventually(is_so: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             if is_so():
                 return

@@ -47,7 +47,7 @@ async def request_for(client: NovitaClient, name: str = "trainer-1", **fields: o
 
 
 async def until(look: Callable[[], Awaitable[RemoteInstance]], *statuses: str) -> RemoteInstance:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             found = await look()
             if found.status in statuses:

@@ -90,7 +90,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 async def _until(client: NovitaClient, novita_id: str, status: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             if (await client.instance(novita_id)).status == status:
                 return

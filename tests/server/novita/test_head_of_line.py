@@ -81,7 +81,7 @@ async def test_a_flood_that_waits_for_the_rate_limit_lets_another_call_go_next(s
         user = await seconds_of(lambda: client.clusters(priority=Priority.USER))
         poll = await seconds_of(lambda: client.products(priority=Priority.POLL))
 
-        assert (user < 1, poll < 1) == (True, True)  # the flood itself needs half a minute
+        assert (user < 10, poll < 10) == (True, True)  # the flood itself needs half a minute
         assert client.limiter.snapshot().waiting_polls > 0
         await end(tasks)
         assert client.limiter.snapshot().waiting_polls == 0
@@ -104,6 +104,6 @@ async def test_a_call_that_waits_before_its_next_attempt_holds_no_slot_and_no_to
         tasks = flood(client, 8)
         await eventually(lambda: simulator.world.calls[SLOW] == 8)
         with pytest.raises(NovitaError):  # an unknown id: it was answered, at once
-            await asyncio.wait_for(client.instance("n1"), 5)
+            await asyncio.wait_for(client.instance("n1"), 20)
         assert not any(task.done() for task in tasks)
         await end(tasks)

@@ -123,7 +123,7 @@ class World:
         return [tuple(row) for row in rows]
 
 
-async def until(is_so: Callable[[], bool | Awaitable[bool]], within: float = 10.0) -> None:
+async def until(is_so: Callable[[], bool | Awaitable[bool]], within: float = 30.0) -> None:
     """Wait for something to become true; fail if it does not."""
     deadline = time.monotonic() + within
     while True:

@@ -59,7 +59,7 @@ async def test_a_running_job_is_interrupted_and_cancelled(world: World):
     async with world.database.write() as session:
         assert await cancel_job(session, job_id)
 
-    await asyncio.wait_for(interrupted.wait(), 3)
+    await asyncio.wait_for(interrupted.wait(), 30)
     await until(lambda: _history_is(world, [("TEST_NOTE", "CANCELLED", 0, "CANCELLED")]))
     assert world.failures == [("TEST_NOTE", CANCELLED)]
     await world.enqueue(Urgent("the slot still works"))

@@ -149,7 +149,7 @@ async def test_a_worker_cut_off_inside_its_transaction_does_not_hold_the_job_for
         successor = crew.start(url, 2)
         (crew.folder / f"{successor} go").touch()
 
-        await until(lambda: _is_empty(store), within=8)
+        await until(lambda: _is_empty(store), within=30)
         assert await _writers(store) == [successor]
 
 

@@ -62,7 +62,7 @@ async def test_it_answers_as_soon_as_the_operation_is_over(world: World, tail: T
 
     await finish(world, operation_id)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         operation = await waiting
     assert operation is not None
     assert (operation.id, operation.status, operation.phase) == (operation_id, "SUCCEEDED", "OVER")
@@ -86,7 +86,7 @@ async def test_what_is_over_already_is_answered_at_once(world: World, tail: Tail
     operation_id = await begun(world)
     await finish(world, operation_id)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         operation = await wait_for(world, tail, operation_id, 60)
 
     assert operation is not None
@@ -135,12 +135,12 @@ async def test_twenty_waiters_hold_none_of_two_connections(world: World, tail: T
     try:
         await until(lambda: tail.subscribers == 20 and small.engine.pool.checkedout() == 0)  # type: ignore[attr-defined]
         # All of them wait, and both connections are there for others.
-        async with asyncio.timeout(10), small.read() as one, small.read() as two:
+        async with asyncio.timeout(30), small.read() as one, small.read() as two:
             assert one is not two
 
         await finish(world, operation_id)
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             answers = await asyncio.gather(*waiting)
         assert [answer.status for answer in answers if answer is not None] == ["SUCCEEDED"] * 20
     finally:
