@@ -13,9 +13,11 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
 from server.db.servers import Servers
+from server.observe.traces import span
 
 COMMITTED = "topics that the commit will have changed"
 WRITTEN = "machines whose rows the commit will have changed"
+THEN = "what is to be called after the commit"
 READ_ONLY = "25006"
 
 
@@ -110,11 +112,12 @@ class Database:
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[AsyncSession]:
         """A read-only transaction: one moment's view of the rows, and no way to write by mistake."""
-        async with self._sessions() as session:
-            await session.connection(
-                execution_options={"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
-            )
-            yield session
+        with span("db.read"):
+            async with self._sessions() as session:
+                await session.connection(
+                    execution_options={"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
+                )
+                yield session
 
     @asynccontextmanager
     async def write(self) -> AsyncGenerator[AsyncSession]:
@@ -123,11 +126,15 @@ class Database:
         The waking comes after the commit and outside the transaction: a NOTIFY inside it would take a lock on
         the whole database until the flush is over, and all such commits would go one by one.
         """
-        async with self._sessions() as session:
-            async with session.begin():
-                yield session
-            topics: set[str] | None = session.info.get(COMMITTED)
-            written: set[str] | None = session.info.get(WRITTEN)
+        with span("db.write"):
+            async with self._sessions() as session:
+                async with session.begin():
+                    yield session
+                topics: set[str] | None = session.info.get(COMMITTED)
+                written: set[str] | None = session.info.get(WRITTEN)
+                then: list[Callable[[], None]] = session.info.get(THEN, [])
+        for call in then:
+            call()
         if written and self.on_written is not None:
             self.on_written(written)
         if topics and self.on_commit is not None:
@@ -166,6 +173,11 @@ async def _refuse_a_deposed_server(connection: "asyncpg.pool.PoolConnectionProxy
     names = ("in_hot_standby", "default_transaction_read_only")
     if any(getattr(settings, name, "off") == "on" for name in names):
         raise ConnectionError("the server takes no writes any more")
+
+
+def after_commit(session: AsyncSession, call: Callable[[], None]) -> None:
+    """Call it once this transaction is committed, and never if it is not: for counting what has happened."""
+    session.info.setdefault(THEN, []).append(call)
 
 
 async def _keep(_connection: object) -> None:

@@ -18,6 +18,8 @@ from server.events.event import EventType
 from server.instances.estimates import MEDIAN_SQL
 from server.instances.idempotency import Asked, KeyTaken
 from server.instances.snapshot import snapshot_of
+from server.observe import metrics, origin
+from server.observe.traces import span
 from server.queue.enqueue import TOPIC, columns_of
 from server.queue.kinds import CreateInstance
 from server.words import InstanceStatus, OperationKind, OperationPhase, OperationStatus
@@ -54,8 +56,8 @@ ACCEPT = """
         FROM added, unnest($8::uuid[], $9::text[], $10::jsonb[]) WITH ORDINALITY AS event (id, type, data, place)
         ORDER BY event.place
     ), queued AS (
-        INSERT INTO job (kind, args, priority, project_id, instance_id, run_at, due_at)
-        SELECT $11, $12::jsonb, $13, $1, added.id, start, start + $14::interval
+        INSERT INTO job (kind, args, priority, project_id, instance_id, origin, run_at, due_at)
+        SELECT $11, $12::jsonb, $13, $1, added.id, $15, start, start + $14::interval
         FROM added, clock_timestamp() AS start
     )
     SELECT count(*) FROM added
@@ -73,7 +75,8 @@ AWAY = (
 async def look(database: Database, instance: tuple[Any, str, str, str]) -> asyncpg.Record:
     """`is_taken` and `takes`, for a project, a name, a product and a region."""
     project_id, name, product_name, region = instance
-    return await _fetch(database, LOOK, project_id, name, OperationKind.CREATE.value, product_name, region)
+    with span("db.look"):
+        return await _fetch(database, LOOK, project_id, name, OperationKind.CREATE.value, product_name, region)
 
 
 async def accept(database: Database, instance: Instance, asked: Asked) -> Operation:
@@ -104,26 +107,29 @@ async def accept(database: Database, instance: Instance, asked: Asked) -> Operat
         _json({"from": None, "to": InstanceStatus.CREATING, "instance": shown}),
         _json({"operation": begun}),
     ]
-    added = await _fetch(
-        database,
-        _statement(_written(Instance, row), _written(Operation, begun)),
-        instance.project_id,
-        asked.key,
-        asked.fingerprint,
-        operation.id,
-        _json(row),
-        _json(begun),
-        asked.by.token_id,
-        [new_id(), new_id()],
-        [EventType.INSTANCE_CREATED.value, EventType.OPERATION_STARTED.value],
-        told,
-        job["kind"],
-        job["args"],
-        job["priority"],
-        job["behind"],
-    )
+    with span("db.accept", instance_id=instance.id, operation_id=operation.id):
+        added = await _fetch(
+            database,
+            _statement(_written(Instance, row), _written(Operation, begun)),
+            instance.project_id,
+            asked.key,
+            asked.fingerprint,
+            operation.id,
+            _json(row),
+            _json(begun),
+            asked.by.token_id,
+            [new_id(), new_id()],
+            [EventType.INSTANCE_CREATED.value, EventType.OPERATION_STARTED.value],
+            told,
+            job["kind"],
+            job["args"],
+            job["priority"],
+            job["behind"],
+            origin.here(),
+        )
     if added[0] == 0:
         raise KeyTaken
+    metrics.ACCEPTED.add(OperationKind.CREATE.value)
     if database.on_commit is not None:
         database.on_commit({TOPIC, OUTBOX_TOPIC})
     return operation

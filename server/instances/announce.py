@@ -4,6 +4,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
+from structlog.contextvars import bound_contextvars
 
 from server.db.tables import Instance
 from server.events.event import EventType
@@ -31,7 +32,10 @@ async def announce(
         caused_by=caused_by,
         data=data,
     )
-    if deliveries.is_wanted(instance, type):
+    if not deliveries.is_wanted(instance, type):
+        return
+    # The delivery's job has lines of its own, which are found by the operation that they tell of.
+    with bound_contextvars(operation_id=operation_id):
         await deliveries.deliver(
             session,
             instance,

@@ -7,12 +7,14 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import new_id, now
+from server.db.engine import after_commit
 from server.db.tables import Instance, Operation
 from server.errors import OperationInProgress
 from server.events.event import EventType
 from server.instances.announce import announce
 from server.instances.moves import locked
 from server.instances.snapshot import snapshot_of
+from server.observe import metrics
 from server.words import OPEN_OPERATION, PROGRESS, OperationKind, OperationPhase, OperationStatus
 
 
@@ -42,6 +44,7 @@ async def begin(
     session.add(operation)
     await session.flush()
     await _append(session, EventType.OPERATION_STARTED, operation)
+    after_commit(session, lambda: metrics.ACCEPTED.add(kind.value))
     return operation
 
 
@@ -170,6 +173,9 @@ async def _write(session: AsyncSession, operation: Operation, type: EventType, v
     )
     changed = written.scalar_one()
     await _append(session, type, changed)
+    if changed.finished_at is not None:
+        taken = (changed.finished_at - changed.created_at).total_seconds()
+        after_commit(session, lambda: metrics.OPERATIONS.observe(taken, str(changed.kind), str(changed.status)))
     return changed
 
 

@@ -121,7 +121,9 @@ def all_handlers(services: Services) -> dict[str, Handler]:
 
 def _bound(run: Run, failed: Failed | None, services: Services) -> Handler:
     async def run_with_tools(work: Work, claim: Claim) -> Outcome:
-        bind_contextvars(operation_id=getattr(work, "operation_id", None))
+        operation_id: UUID | None = getattr(work, "operation_id", None)
+        if operation_id is not None:  # else the one that the job came from stands
+            bind_contextvars(operation_id=operation_id)
         try:
             outcome = await run(work, Tools(services, claim))
         except Postponed as postponed:

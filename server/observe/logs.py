@@ -9,8 +9,8 @@ import orjson
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-# As callers see them, so that an id copied from an answer finds its lines.
-PREFIXES = {"instance_id": "inst_", "operation_id": "op_"}
+from server.observe import traces
+from server.observe.names import PREFIXES
 
 # Without the values of local variables: keys, tokens and people's environments are among them.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
@@ -28,6 +28,7 @@ def configure(*, level: str, format: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
         _as_callers_see_ids,
+        _with_trace,
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -69,6 +70,14 @@ def _as_callers_see_ids(_logger: WrappedLogger, _method: str, event: EventDict) 
             event[name] = prefix + value.hex
         elif value is None:
             event.pop(name, None)
+    return event
+
+
+def _with_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Where traces are collected, a line leads to its trace."""
+    found = traces.trace_id()
+    if found is not None:
+        event["trace_id"] = found
     return event
 
 

@@ -26,7 +26,7 @@ CLAIM = """
         FOR NO KEY UPDATE SKIP LOCKED
     ))
     RETURNING id, kind, args::text, attempts, losses, cancel_requested, project_id, instance_id, due_at,
-              error_code, error_message, extract(epoch FROM claimed_at - run_at)::float8
+              error_code, error_message, extract(epoch FROM claimed_at - run_at)::float8, origin
 """
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.engine import will_change
+from server.observe import origin
 from server.queue.kinds import Priority, Work, to_args
 from server.queue.share import FairShare
 
@@ -24,9 +25,9 @@ HEAD_START = {
 
 # clock_timestamp(), not now(): a transaction may be minutes old when it gets here, and its job waits from here on.
 ENQUEUE = text("""
-    INSERT INTO job (kind, args, priority, project_id, instance_id, unique_key, run_at, due_at)
+    INSERT INTO job (kind, args, priority, project_id, instance_id, unique_key, origin, run_at, due_at)
     SELECT :kind, CAST(:args AS jsonb), :priority, CAST(:project_id AS uuid), CAST(:instance_id AS uuid),
-           CAST(:unique_key AS text), start + CAST(:after AS interval),
+           CAST(:unique_key AS text), CAST(:origin AS text), start + CAST(:after AS interval),
            start + CAST(:after AS interval) + CAST(:behind AS interval)
     FROM clock_timestamp() AS start
     ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL DO NOTHING
@@ -34,8 +35,8 @@ ENQUEUE = text("""
 """)
 
 ENQUEUE_MANY = text("""
-    INSERT INTO job (kind, args, priority, project_id, run_at, due_at, instance_id)
-    SELECT new.kind, CAST(new.args AS jsonb), new.priority, CAST(:project_id AS uuid),
+    INSERT INTO job (kind, args, priority, project_id, origin, run_at, due_at, instance_id)
+    SELECT new.kind, CAST(new.args AS jsonb), new.priority, CAST(:project_id AS uuid), CAST(:origin AS text),
            start + CAST(:after AS interval),
            start + CAST(:after AS interval) + make_interval(secs => new.behind), new.instance_id
     FROM clock_timestamp() AS start,
@@ -69,6 +70,7 @@ async def enqueue(
         "project_id": project_id,
         "instance_id": instance_id or _instance_of(work),
         "unique_key": unique_key,
+        "origin": origin.here(),
         "after": after,
     }
     will_change(session, TOPIC)
@@ -96,6 +98,7 @@ async def enqueue_many(
             "behind": [_behind(work, project_id).total_seconds() for work in works],
             "instance_ids": [_instance_of(work) for work in works],
             "project_id": project_id,
+            "origin": origin.here(),
             "after": after,
         },
     )

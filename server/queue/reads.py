@@ -58,6 +58,13 @@ async def get_job(session: AsyncSession, job_id: int, *, project_id: UUID | None
     return page[0] if page else None
 
 
+async def get_jobs(session: AsyncSession, ids: Sequence[int], *, project_id: UUID) -> dict[int, JobView]:
+    """Those of a project that there are."""
+    values: dict[str, Any] = {"ids": list(ids), "limit": len(ids)}
+    found = await _page(session, JobFilter(project_id=project_id), "id = ANY(:ids)", values)
+    return {job.id: job for job in found}
+
+
 async def page_of_jobs(
     session: AsyncSession, which: JobFilter, *, limit: int = 50, before_id: int | None = None
 ) -> list[JobView]:

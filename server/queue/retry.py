@@ -6,6 +6,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.engine import will_change
+from server.observe import origin
 from server.queue.enqueue import HEAD_START, TOPIC
 from server.queue.kinds import Priority
 
@@ -20,8 +21,8 @@ RETRY = """
         ))
         RETURNING id, kind, args, priority, project_id, instance_id, unique_key, created_at
     )
-    INSERT INTO job (id, kind, args, priority, project_id, instance_id, unique_key, created_at, run_at, due_at)
-    SELECT failed.*, start, start + (CAST(:head_starts AS interval[]))[priority + 1]
+    INSERT INTO job (id, kind, args, priority, project_id, instance_id, unique_key, created_at, origin, run_at, due_at)
+    SELECT failed.*, CAST(:origin AS text), start, start + (CAST(:head_starts AS interval[]))[priority + 1]
     FROM failed, clock_timestamp() AS start
     ON CONFLICT DO NOTHING
     RETURNING id
@@ -43,7 +44,7 @@ _head_starts = [HEAD_START[priority] for priority in Priority]
 async def retry_job(session: AsyncSession, job_id: int) -> bool:
     """Run a failed job again, with all its attempts ahead of it. False if there is no failed one of that id."""
     will_change(session, TOPIC)
-    values = {"job_id": job_id, "limit": 1, "head_starts": _head_starts}
+    values = {"job_id": job_id, "limit": 1, "head_starts": _head_starts, "origin": origin.here()}
     return (await session.execute(RETRY_ONE, values)).first() is not None
 
 
@@ -65,6 +66,7 @@ async def retry_jobs(
             "error_code": error_code,
             "limit": limit,
             "head_starts": _head_starts,
+            "origin": origin.here(),
         },
     )
     return sorted(rows.scalars())

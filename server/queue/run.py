@@ -11,6 +11,8 @@ from structlog.contextvars import bind_contextvars, clear_contextvars
 from server.db.engine import Database
 from server.db.trouble import is_database_gone
 from server.errors import LostClaim, NovitaError
+from server.observe import origin, traces
+from server.observe.traces import Kind, span
 from server.queue import metrics
 from server.queue.backoff import Backoff
 from server.queue.claim import Claim
@@ -78,14 +80,31 @@ class Runner:
         counts = self._metrics[job.kind]
         counts.pickup.observe(job.waited)
         clear_contextvars()
-        bind_contextvars(job_id=job.id, kind=job.kind, instance_id=job.instance_id)
+        bind_contextvars(job_id=job.id, kind=job.kind, instance_id=job.instance_id, project_id=job.project_id)
+        place = None if job.origin is None else origin.resume(job.origin)
         counts.running += 1
         started = time.perf_counter()
         try:
+            if traces.are_collected():
+                return await self._run_traced(job, counts, place)
             return await self._run(job, counts)
         finally:
             counts.run_time.observe(time.perf_counter() - started)
             counts.running -= 1
+
+    async def _run_traced(self, job: Taken, counts: KindMetrics, place: str | None) -> Result:
+        with span(
+            f"job {job.kind}",
+            kind=Kind.CONSUMER,
+            parent=place,
+            job_id=job.id,
+            instance_id=job.instance_id,
+            attempt=job.attempts + 1,
+            waited_ms=round(job.waited * 1000, 1),
+        ) as running:
+            result = await self._run(job, counts)
+            running.note(outcome=type(result).__name__)
+            return result
 
     async def cancelled(self, job: Taken) -> Result:
         """End a job that somebody cancelled; its handler is not running, or no longer."""

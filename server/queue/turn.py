@@ -81,7 +81,8 @@ TURN = """
         UPDATE job SET status = 'RUNNING', claim = $16, worker_id = $15, claimed_at = clock_timestamp()
         WHERE ctid = ANY(ARRAY(SELECT place FROM taken))
         RETURNING id, kind, args, attempts, losses, cancel_requested, project_id, instance_id, due_at,
-                  error_code, error_message, extract(epoch FROM claimed_at - run_at)::float8 AS waited
+                  error_code, error_message, extract(epoch FROM claimed_at - run_at)::float8 AS waited,
+                  origin
     )
     SELECT (SELECT count(*) FROM finished), NULL, NULL, (SELECT count(*) FROM put_back)::int, NULL, NULL, NULL, NULL,
            NULL, NULL, NULL,
@@ -94,10 +95,10 @@ TURN = """
                    ORDER BY due_at, id
                    LIMIT 1
                ) AS job
-           ) END
+           ) END, NULL
     UNION ALL
     (SELECT id, kind, args::text, attempts, losses, cancel_requested, project_id, instance_id, due_at,
-            error_code, error_message, waited
+            error_code, error_message, waited, origin
      FROM claimed ORDER BY due_at, id)
 """
 
@@ -145,6 +146,7 @@ class Taken:
     error_code: str | None
     error_message: str | None
     waited: float
+    origin: str | None
     claim: int
 
 

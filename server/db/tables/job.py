@@ -65,6 +65,7 @@ class Job(Base):
     error_code: Mapped[str | None]
     error_message: Mapped[str | None]
     created_at: Mapped[CreatedAt]
+    origin: Mapped[str | None]
 
 
 class JobHistory(Base):
