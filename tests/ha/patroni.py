@@ -1,6 +1,5 @@
-"""A real cluster on loopback: etcd, PostgreSQL servers run by Patroni with synchronous replication, haproxy in front."""
+"""A real cluster on loopback: etcd, PostgreSQL under Patroni with synchronous replication, haproxy in front."""
 
-import asyncio
 import json
 import os
 import pwd
@@ -19,7 +18,7 @@ import asyncpg
 import psutil
 from ruamel.yaml import YAML
 
-from tests.processes import eventually, free_port, sooner_or_later
+from tests.processes import free_port, sooner_or_later
 
 # Debian keeps the servers' programs out of the way of people.
 BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
