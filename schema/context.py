@@ -10,12 +10,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from schema.loaders import Loaders
 from server.auth.caller import Caller
+from server.auth.projects import Projects
 from server.auth.tokens import Tokens
 from server.catalog.caches import Caches
 from server.catalog.catalog import Catalog
 from server.config import Settings
 from server.db.engine import Database
 from server.events.tail import Tail
+from server.facts import Facts
 from server.instances.watch import Watch
 from server.webhooks.secrets import SigningKey
 
@@ -30,6 +32,8 @@ class Services:
     watch: Watch
     tail: Tail
     tokens: Tokens
+    projects: Projects
+    facts: Facts
     settings: Settings
     webhook_key: SigningKey | None
 
@@ -64,6 +68,10 @@ class Context:
         if self._loaders is None:
             raise PermissionError("nobody is known to be asking")
         return self._loaders
+
+    async def runs_the_server(self) -> bool:
+        """Whether what concerns all projects is this caller's affair."""
+        return await self.services.projects.runs_the_server(self.caller)
 
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[AsyncSession]:

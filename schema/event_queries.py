@@ -11,8 +11,8 @@ from schema.event_filter import InstanceEventFilter, Wanted
 from schema.guards import Requires
 from schema.live.results import fault_of
 from schema.paging import check_first
-from schema.types.connection import PageInfo
 from schema.types.event import InstanceEvent, InstanceEventConnection, InstanceEventEdge
+from schema.types.page import PageInfo
 from server.errors import CursorExpired, Refused
 from server.events.cursor import Cursor
 from server.events.event import Event

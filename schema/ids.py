@@ -10,10 +10,19 @@ EVENT = "evt"
 TOKEN = "tok"
 JOB = "job"
 DELIVERY = "dlv"
+PROJECT = "prj"
 
 NOBODY = UUID(int=0)  # no row has it
 
-WORDS = {INSTANCE: "instance", OPERATION: "operation", EVENT: "event", TOKEN: "token", JOB: "job", DELIVERY: "delivery"}
+WORDS = {
+    INSTANCE: "instance",
+    OPERATION: "operation",
+    EVENT: "event",
+    TOKEN: "token",
+    JOB: "job",
+    DELIVERY: "delivery",
+    PROJECT: "project",
+}
 
 
 def shown(prefix: str, id: UUID) -> str:

@@ -6,8 +6,8 @@ from schema import ids
 from schema.context import Info
 from schema.guards import Requires
 from schema.paging import check_first
-from schema.types.connection import PageInfo
 from schema.types.job import Job, JobConnection, JobStats
+from schema.types.page import PageInfo
 from server.db.tables.job import JobStatus
 from server.errors import NotFound
 from server.events.replay import cursor_now

@@ -7,11 +7,14 @@ from sqlalchemy import select
 from strawberry.dataloader import DataLoader
 
 from server.auth.caller import Caller
+from server.auth.projects import get_projects
+from server.auth.reads import get_tokens
 from server.db.engine import Database
-from server.db.tables import Attempt, DeliveryAttempt, Instance, Operation, ProbeResult
+from server.db.tables import Attempt, Delivery, DeliveryAttempt, Instance, Operation, ProbeResult, Project, Token
 from server.instances import reads
 from server.probes.results import results_of
-from server.webhooks.reads import attempts_of
+from server.queue.reads import JobView, get_jobs
+from server.webhooks.reads import attempts_of, get_deliveries
 
 
 class Loaders:
@@ -29,6 +32,10 @@ class Loaders:
         self.env: DataLoader[UUID, dict[str, str]] = DataLoader(self._env, cache=keep)
         self.health: DataLoader[UUID, list[ProbeResult]] = DataLoader(self._health, cache=keep)
         self.webhook: DataLoader[UUID, tuple[str, datetime | None] | None] = DataLoader(self._webhooks, cache=keep)
+        self.token: DataLoader[UUID, Token | None] = DataLoader(self._tokens, cache=keep)
+        self.project: DataLoader[UUID, Project | None] = DataLoader(self._projects, cache=keep)
+        self.job: DataLoader[int, JobView | None] = DataLoader(self._jobs, cache=keep)
+        self.delivery: DataLoader[UUID, Delivery | None] = DataLoader(self._delivery, cache=keep)
         self.delivery_attempts: DataLoader[UUID, list[DeliveryAttempt]] = DataLoader(self._deliveries, cache=keep)
 
     def operations(self, first: int) -> DataLoader[UUID, list[Operation]]:
@@ -93,6 +100,27 @@ class Loaders:
             )
             found = {row.id: (str(row.webhook_url), row.webhook_disabled_at) for row in rows}
         return [found.get(id) for id in instance_ids]
+
+    async def _tokens(self, ids: list[UUID]) -> list[Token | None]:
+        async with self._database.read() as session:
+            found = await get_tokens(session, ids, project_id=self._project_id)
+        return [found.get(id) for id in ids]
+
+    async def _projects(self, ids: list[UUID]) -> list[Project | None]:
+        """Whoever asks has found their ids in what they may see."""
+        async with self._database.read() as session:
+            found = await get_projects(session, ids)
+        return [found.get(id) for id in ids]
+
+    async def _jobs(self, ids: list[int]) -> list[JobView | None]:
+        async with self._database.read() as session:
+            found = await get_jobs(session, ids, project_id=self._project_id)
+        return [found.get(id) for id in ids]
+
+    async def _delivery(self, ids: list[UUID]) -> list[Delivery | None]:
+        async with self._database.read() as session:
+            found = await get_deliveries(session, ids, project_id=self._project_id)
+        return [found.get(id) for id in ids]
 
     async def _deliveries(self, delivery_ids: list[UUID]) -> list[list[DeliveryAttempt]]:
         async with self._database.read() as session:

@@ -10,8 +10,9 @@ from schema.context import Info
 from schema.filters import OperationFilter
 from schema.guards import Requires
 from schema.paging import check_first, cursor_of, read_cursor
-from schema.types.connection import OperationConnection, OperationEdge, PageInfo
+from schema.types.connection import OperationConnection, OperationEdge
 from schema.types.operation import Operation
+from schema.types.page import PageInfo
 from server.errors import NotFound
 from server.instances import reads
 from server.instances.awaiting import await_operation
@@ -51,7 +52,7 @@ class OperationQueries:
             wanted=wanted,
             edges=edges,
             nodes=[edge.node for edge in edges],
-            page_info=PageInfo(has_next_page=len(rows) > size, end_cursor=edges[-1].cursor if edges else None),
+            page_info=PageInfo.of(edges, has_more=len(rows) > size, after=after),
         )
 
     @strawberry.field(

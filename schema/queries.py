@@ -10,10 +10,14 @@ from schema.filters import InstanceFilter, InstanceOrderBy, OrderDirection
 from schema.fleet_queries import FleetQueries
 from schema.guards import Requires
 from schema.job_queries import JobQueries
+from schema.node_queries import NodeQueries
 from schema.operation_queries import OperationQueries
 from schema.paging import check_first, order_cursor, read_order_cursor
-from schema.types.connection import InstanceConnection, InstanceEdge, PageInfo
+from schema.server_queries import ServerQueries
+from schema.token_queries import TokenQueries
+from schema.types.connection import InstanceConnection, InstanceEdge
 from schema.types.instance import Instance
+from schema.types.page import PageInfo
 from schema.webhook_queries import WebhookQueries
 from server.db import tables
 from server.errors import NotFound
@@ -23,7 +27,17 @@ from server.words import Role
 
 
 @strawberry.type(description="What callers can read.")
-class Query(OperationQueries, CatalogQueries, FleetQueries, JobQueries, EventQueries, WebhookQueries):
+class Query(
+    NodeQueries,
+    ServerQueries,
+    TokenQueries,
+    OperationQueries,
+    CatalogQueries,
+    FleetQueries,
+    JobQueries,
+    EventQueries,
+    WebhookQueries,
+):
     @strawberry.field(
         description="One instance; null when there is none of that id.", extensions=[Requires(Role.READER)]
     )
@@ -78,7 +92,7 @@ class Query(OperationQueries, CatalogQueries, FleetQueries, JobQueries, EventQue
             wanted=wanted,
             edges=edges,
             nodes=[edge.node for edge in edges],
-            page_info=PageInfo(has_next_page=len(rows) > size, end_cursor=edges[-1].cursor if edges else None),
+            page_info=PageInfo.of(edges, has_more=len(rows) > size, after=after),
         )
 
 

@@ -12,9 +12,10 @@ from schema.mutations.instances import InstanceMutations
 from schema.mutations.jobs import JobMutations
 from schema.mutations.lifecycle import LifecycleMutations
 from schema.mutations.operations import OperationMutations
+from schema.mutations.tokens import TokenMutations
 from schema.mutations.webhooks import WebhookMutations
 from schema.queries import Query
-from schema.scalars import BIG_INT, BigInt
+from schema.scalars import SCALARS
 from schema.subscriptions import Subscription
 
 
@@ -27,6 +28,7 @@ class Mutation(
     FleetMutations,
     JobMutations,
     WebhookMutations,
+    TokenMutations,
 ):
     pass
 
@@ -49,7 +51,7 @@ def _made(*, is_sorted: bool) -> PilotlightSchema:
         subscription=Subscription,
         types=ALL_ERRORS,
         extensions=[KnownDocuments],
-        config=StrawberryConfig(scalar_map={BigInt: BIG_INT}, sort_schema=is_sorted),
+        config=StrawberryConfig(scalar_map=SCALARS, sort_schema=is_sorted),
     )
 
 

@@ -6,7 +6,7 @@ from schema import ids
 from schema.context import Info
 from schema.guards import Requires
 from schema.paging import check_first, cursor_of, read_cursor
-from schema.types.connection import PageInfo
+from schema.types.page import PageInfo
 from schema.types.webhook import WebhookDelivery, WebhookDeliveryConnection, WebhookDeliveryEdge
 from server.db.tables import DeliveryStatus
 from server.errors import NotFound
@@ -63,5 +63,5 @@ class WebhookQueries:
             wanted=wanted,
             edges=edges,
             nodes=[edge.node for edge in edges],
-            page_info=PageInfo(has_next_page=len(rows) > size, end_cursor=edges[-1].cursor if edges else None),
+            page_info=PageInfo.of(edges, has_more=len(rows) > size, after=after),
         )

@@ -39,6 +39,8 @@ def create_app(runtime: Runtime) -> Starlette:
             watch=runtime.watch,
             tail=runtime.tail,
             tokens=runtime.tokens,
+            projects=runtime.projects,
+            facts=runtime.facts,
             settings=runtime.settings,
             webhook_key=runtime.webhook_key,
         )

@@ -7,6 +7,7 @@ from typing import Self
 
 from pydantic import SecretStr
 
+from server.auth.projects import Projects
 from server.auth.tokens import Tokens
 from server.catalog.caches import Caches
 from server.catalog.catalog import Catalog
@@ -16,6 +17,7 @@ from server.db.engine import Database
 from server.db.signals import Signals
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
+from server.facts import Facts
 from server.guard import Inside, allow_many_sockets
 from server.instances.lookout import Lookout
 from server.instances.watch import Watch
@@ -81,7 +83,9 @@ class Runtime:
         self.database.on_written = self.watch.forget
         self.webhook_key = find_key(settings.webhook_signing_key, settings.pilotlight_home)
         self.tokens = Tokens(self.database, self.signals)
+        self.projects = Projects(self.database)
         self.tail = Tail(self.database, self.signals)
+        self.facts = Facts(settings, self.database, self.tail, self.novita.breaker, novita_url=novita_url)
         self._workers: list[Worker] = []
         self._stack = AsyncExitStack()
 

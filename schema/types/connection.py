@@ -5,13 +5,8 @@ import strawberry
 from schema.context import Info
 from schema.types.instance import Instance
 from schema.types.operation import Operation
+from schema.types.page import PageInfo
 from server.instances import reads
-
-
-@strawberry.type(description="Where a page stands.")
-class PageInfo:
-    has_next_page: bool = strawberry.field(description="Whether there is more.")
-    end_cursor: str | None = strawberry.field(description="Give it as `after` to get the next page.")
 
 
 @strawberry.type(description="One instance of a page.")

@@ -5,9 +5,9 @@ from datetime import datetime
 import strawberry
 
 from schema import ids
-from schema.types.connection import PageInfo
 from schema.types.instance import Instance
 from schema.types.operation import Operation
+from schema.types.page import PageInfo
 from schema.types.probe import InstanceHealth
 from server.db import tables
 from server.events.event import Event

@@ -10,6 +10,7 @@ from schema import ids
 from schema.context import Info
 from schema.paging import check_first
 from schema.types.money import Money
+from schema.types.node import Node
 from schema.types.operation import Operation
 from schema.types.probe import InstanceHealth
 from server.db import tables
@@ -59,9 +60,8 @@ class Endpoint:
 
 
 @strawberry.type(description="A GPU machine that somebody asked for.")
-class Instance:
+class Instance(Node):
     row_id: strawberry.Private[UUID]
-    id: strawberry.ID = strawberry.field(description="Ours; never changes.")
     name: str = strawberry.field(description="Unique among the project's instances that are not deleted.")
     status: InstanceStatus = strawberry.field(description="Where it stands.")
     status_reason: str | None = strawberry.field(description="Why it is there, where there is more to say.")

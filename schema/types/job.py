@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 import strawberry
 
 from schema import ids
-from schema.types.connection import PageInfo
+from schema.types.node import Node
+from schema.types.page import PageInfo
 from server.db.tables.job import JobStatus
 from server.events.cursor import Cursor
 from server.queue import reads
@@ -22,8 +23,7 @@ strawberry.enum(
 
 
 @strawberry.type(description="One row of background work.")
-class Job:
-    id: strawberry.ID = strawberry.field(description="Never changes, also when it is run again.")
+class Job(Node):
     kind: str = strawberry.field(description="What is to be done, such as CREATE_INSTANCE.")
     status: JobStatus = strawberry.field(description="Where it stands.")
     priority: Priority = strawberry.field(description="Who goes first.")

@@ -9,6 +9,7 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.types.money import Money
+from schema.types.node import Node
 from server.db import tables
 from server.words import PROGRESS, AttemptStatus, OperationKind, OperationPhase, OperationStatus
 
@@ -61,10 +62,9 @@ class Attempt:
 
 
 @strawberry.type(description="One verb on one instance, with a beginning, attempts and an end.")
-class Operation:
+class Operation(Node):
     row_id: strawberry.Private[UUID]
     instance_row_id: strawberry.Private[UUID]
-    id: strawberry.ID = strawberry.field(description="Never changes.")
     kind: OperationKind = strawberry.field(description="The verb.")
     status: OperationStatus = strawberry.field(description="Where it stands.")
     phase: OperationPhase = strawberry.field(description="What it is doing now.")

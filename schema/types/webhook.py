@@ -7,7 +7,8 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.types.connection import PageInfo
+from schema.types.node import Node
+from schema.types.page import PageInfo
 from server.db import tables
 from server.db.tables import DeliveryStatus
 from server.webhooks import reads
@@ -50,9 +51,8 @@ class DeliveryAttempt:
 
 
 @strawberry.type(description="One message to one receiver, with its attempts.")
-class WebhookDelivery:
+class WebhookDelivery(Node):
     row_id: strawberry.Private[UUID]
-    id: strawberry.ID = strawberry.field(description="Never changes.")
     webhook_id: str = strawberry.field(description="The header webhook-id, the same for all attempts.")
     instance_id: strawberry.ID | None = strawberry.field(description="The instance it is about; null for a test.")
     event_id: strawberry.ID | None = strawberry.field(description="The event it tells of; null for a test.")

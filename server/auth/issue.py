@@ -10,8 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
 from server.auth.names import name_problems
-from server.auth.tokens import hash_of, new_secret
+from server.auth.tokens import TOPIC, hash_of, new_secret
 from server.clock import new_id, now
+from server.db.engine import will_change
 from server.db.tables import Project, Token
 from server.errors import Invalid, NotFound, Problem
 from server.words import Role
@@ -89,5 +90,6 @@ async def revoke_token(session: AsyncSession, token_id: UUID, *, by: Caller, run
         .where(Token.id == token_id, Token.revoked_at.is_(None))
         .values(revoked_at=now(), revoked_by=by.token_id)
     )
+    will_change(session, TOPIC)
     await session.refresh(token)
     return token

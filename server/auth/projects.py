@@ -17,8 +17,6 @@ from server.db.tables import Project
 from server.errors import Invalid, Problem
 from server.words import Role
 
-PLACE = tuple_(Project.created_at, Project.id)
-
 
 class Projects:
     """Knows which project is the server's own: the one called `default`, which the first token belongs to.
@@ -71,7 +69,7 @@ async def page_of_projects(
     """Newest first; `only` is the one that a caller may see, where that is not all."""
     query = select(Project).where(*_conditions(only))
     if after is not None:
-        query = query.where(PLACE < after)
+        query = query.where(tuple_(Project.created_at, Project.id) < after)
     found = await session.execute(query.order_by(Project.created_at.desc(), Project.id.desc()).limit(first))
     return found.scalars().all()
 

@@ -24,6 +24,11 @@ async def get_delivery(session: AsyncSession, delivery_id: UUID, *, project_id: 
     return found.scalar_one_or_none()
 
 
+async def get_deliveries(session: AsyncSession, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, Delivery]:
+    found = await session.execute(select(Delivery).where(Delivery.id.in_(ids), Delivery.project_id == project_id))
+    return {row.id: row for row in found.scalars()}
+
+
 async def page_of_deliveries(
     session: AsyncSession,
     *,
