@@ -168,7 +168,8 @@ class Tail:
         connection = await self._database.connect(server_settings=SESSION)
         try:
             while True:
-                state = await confirm_epoch(connection)
+                seen = None if self._epoch is None else LogState(self._epoch, self._ring.head)
+                state = await confirm_epoch(connection, seen)
                 if state.epoch != self._epoch:
                     await self._begin(connection, state)
                 self._ready.set()

@@ -64,3 +64,4 @@ class EventLog(Base):
     epoch: Mapped[int]
     home: Mapped[str]
     head: Mapped[int]
+    is_replicated: Mapped[bool] = mapped_column(server_default=text("false"))  # whoever is promoted next has it all
