@@ -15,19 +15,15 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import aiohttp
 import asyncpg
-import orjson
 import psutil
-from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidHandshake, WebSocketException
 
 from server.auth.tokens import create_token, new_secret
 from server.clock import new_id
@@ -41,12 +37,10 @@ from server.events.event import EventType
 from server.events.log import append
 from server.events.replay import cursor_now
 from server.words import Role
+from tests.chaos.watching import LONGEST_QUIET, Watcher, Watching
 from tests.processes import Pilotlight, free_port, pilotlight
 
-EVENTS = "subscription ($after: String) { instanceEvents(after: $after) { id cursor } }"
 WRITERS = 8
-LONGEST_QUIET = 60.0  # seconds in which a watcher must get on, once nothing is broken any more
-GONE = (OSError, TimeoutError, WebSocketException, InvalidHandshake, aiohttp.ClientError, EOFError)
 
 
 @dataclass
@@ -60,24 +54,6 @@ class Plan:
     kill_api_every: float = 6.0
     kill_postgres_every: float = 15.0
     cut_every: float = 1.5  # a watcher's connection lives about so long
-
-
-@dataclass
-class Watcher:
-    """What one of them has seen, over all its connections."""
-
-    number: int
-    start: str
-    seen: list[str] = field(default_factory=list[str])
-    cursor: str = ""
-
-    @property
-    def uses_streams(self) -> bool:
-        return self.number % 4 == 0
-
-    def note(self, event: dict[str, Any]) -> None:
-        self.seen.append(event["id"])
-        self.cursor = event["cursor"]
 
 
 @dataclass
@@ -117,6 +93,9 @@ class Run:
         self._committed: list[list[str]] = [[] for _ in range(WRITERS)]
         self._is_over = asyncio.Event()  # nothing more is written
         self._ports = [free_port(), free_port()]
+        self._watching = Watching(
+            self._token, self._ports, self._random, self._counts, self._is_over, cut_every=plan.cut_every
+        )
 
     async def prepare(self) -> None:
         async with self._database.write() as session:
@@ -135,7 +114,7 @@ class Run:
                 start = str(await cursor_now(session))
             watchers = [Watcher(number, start, cursor=start) for number in range(plan.watchers)]
             async with asyncio.TaskGroup() as tasks:
-                watching = [tasks.create_task(self._watch(watcher)) for watcher in watchers]
+                watching = [tasks.create_task(self._watching.follow(watcher)) for watcher in watchers]
                 breaking = tasks.create_task(self._break_things(apis))
                 writing = [tasks.create_task(self._write(number)) for number in range(WRITERS)]
                 await asyncio.sleep(plan.seconds)
@@ -166,74 +145,6 @@ class Run:
                 self._counts["commits whose answer was lost"] += 1
                 await asyncio.sleep(0.05)
             await asyncio.sleep(self._plan.pause)
-
-    async def _watch(self, watcher: Watcher) -> None:
-        """Connect anywhere, read for a while, be cut; come back with the cursor."""
-        while True:
-            port = self._random.choice(self._ports)
-            patience = self._random.uniform(0.1, 2 * self._plan.cut_every)
-            how = self._read_stream if watcher.uses_streams else self._read_socket
-            try:
-                async with asyncio.timeout(patience if not self._is_over.is_set() else LONGEST_QUIET):
-                    await how(watcher, port)
-            except TimeoutError:
-                self._counts["connections cut by their watcher"] += 1
-            except GONE:
-                self._counts["connections that the server lost"] += 1
-                await asyncio.sleep(0.1)
-
-    async def _read_socket(self, watcher: Watcher, port: int) -> None:
-        async with connect(
-            f"ws://127.0.0.1:{port}/graphql",
-            subprotocols=["graphql-transport-ws"],  # pyright: ignore[reportArgumentType]
-            close_timeout=0.1,
-            ping_interval=None,
-        ) as socket:
-            greeting = {"type": "connection_init", "payload": {"Authorization": f"Bearer {self._token}"}}
-            await socket.send(orjson.dumps(greeting).decode())
-            payload = {"query": EVENTS, "variables": {"after": watcher.cursor}}
-            await socket.recv()
-            await socket.send(orjson.dumps({"id": "1", "type": "subscribe", "payload": payload}).decode())
-            self._counts["subscriptions over WebSocket"] += 1
-            try:
-                async for text in socket:
-                    message = orjson.loads(text)
-                    if message["type"] == "next":
-                        watcher.note(message["payload"]["data"]["instanceEvents"])
-                    elif message["type"] == "ping":
-                        await socket.send('{"type":"pong"}')
-                    elif message["type"] == "error":
-                        self._check(message["payload"])
-                        return
-            finally:
-                if self._random.random() < 0.5:
-                    socket.transport.abort()
-
-    async def _read_stream(self, watcher: Watcher, port: int) -> None:
-        headers = {"authorization": f"Bearer {self._token}", "accept": "text/event-stream"}
-        headers["last-event-id"] = watcher.cursor
-        async with (
-            aiohttp.ClientSession(read_bufsize=2**20) as session,
-            session.post(f"http://127.0.0.1:{port}/graphql", json={"query": EVENTS}, headers=headers) as response,
-        ):
-            if response.status != 200:
-                raise EOFError
-            self._counts["subscriptions over server-sent events"] += 1
-            async for line in response.content:
-                if line.startswith(b"data: {"):
-                    result = orjson.loads(line[6:])
-                    if "errors" in result:
-                        self._check(result["errors"])
-                        return
-                    watcher.note(result["data"]["instanceEvents"])
-        raise EOFError
-
-    def _check(self, errors: list[dict[str, Any]]) -> None:
-        """Being told to come back is fine while things are broken; anything else is not."""
-        code = errors[0]["extensions"]["code"]
-        if code not in ("RESUME", "UNAVAILABLE"):
-            raise AssertionError(f"a watcher was told {errors}")
-        self._counts["subscriptions told to resume"] += 1
 
     async def _break_things(self, apis: list["Api"]) -> None:
         plan = self._plan
@@ -301,6 +212,7 @@ class Run:
         place = {id: number for number, id in enumerate(log)}
         wrong: Counter[str] = Counter()
         problems: list[str] = []
+        problems += [f"  {each}" for each in self._watching.problems]
         for watcher in watchers:
             seen = Counter(watcher.seen)
             wrong["missing"] += len(log) - len(seen.keys() & place.keys())
@@ -373,7 +285,6 @@ class Api:
                 await asyncio.sleep(0.1)
 
     def local_ports(self) -> set[int]:
-
         assert self._process is not None
         with suppress(psutil.Error):
             return {each.laddr.port for each in psutil.Process(self._process.pid).net_connections() if each.laddr}

@@ -1,0 +1,210 @@
+"""Carrying out the schedule: each fault in its time, for as long as it lasts, many at once."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections import Counter
+from typing import Any
+
+import aiohttp
+from websockets.exceptions import ConnectionClosed
+
+from tests.chaos import strangers
+from tests.chaos.member import Member
+from tests.chaos.proxy import FaultProxy
+from tests.chaos.receiver import Receiver
+from tests.chaos.schedule import MEMBERS, Fault
+from tests.chaos.stage import Stage
+
+CREATE = "POST /gpu/instance/create"
+CHANGES = "POST *"
+# SHUTDOWN_TIMEOUT, the last words of handlers and turns, the farewell to a database that may be away; and a machine
+# on which much else is running.
+STOP_SECONDS = 6 + 5 + 5 + 10 + 14.0
+# What the provider does late must still be within the time in which we look for it: see CREATE_GRACE in `stage.py`.
+LATEST_PROVIDER = 4.0
+FAREWELL = 1012  # what docs/live.md promises to those who are to come back
+
+
+class Breaking:
+    def __init__(self, stage: Stage, receiver: Receiver, start_cursor: str, *, say: Any) -> None:
+        self._stage, self._receiver, self._cursor, self._say = stage, receiver, start_cursor, say
+        self._provider: dict[int, dict[str, Any]] = {}
+        self.injected: Counter[str] = Counter()
+        self.wrong_farewells: list[str] = []
+        self.farewells = 0
+
+    async def run(self, faults: list[Fault]) -> None:
+        """All of them; returns when the last is over and everything is mended."""
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as tasks:
+            for number, fault in enumerate(faults):
+                await asyncio.sleep(max(0.0, began + fault.at - time.monotonic()))
+                self._say(str(fault))
+                self.injected[fault.kind] += 1
+                tasks.create_task(self._one(number, fault))
+        self._stage.mend()
+        await self._stage.control("faults", {"faults": []})
+
+    async def _one(self, number: int, fault: Fault) -> None:
+        stage = self._stage
+        match fault.kind:
+            case "kill -9 api" | "kill -9 worker":
+                stage.members[fault.victim].kill()
+            case "freeze api" | "freeze worker":
+                await stage.members[fault.victim].freeze(fault.seconds)
+            case "SIGTERM worker":
+                await stage.members[fault.victim].stop_in_order(within=STOP_SECONDS)
+            case "SIGTERM api":
+                await self._stop_api(fault.victim)
+            case "database fast restart":
+                stage.signal_postgres(signal.SIGINT)
+            case "database immediate restart":
+                stage.signal_postgres(signal.SIGQUIT)
+            case "database kill -9":
+                stage.signal_postgres(signal.SIGKILL)
+            case "database away for all":
+                await self._away_for_all(fault)
+            case "database disk full":
+                await self._disk_full(fault)
+            case "cache kill -9":
+                await self._kill_cache(fault)
+            case "database network" | "cache network" | "provider network":
+                network = stage.networks[fault.victim][fault.kind.removesuffix(" network")]
+                await self._bad_network(network, fault)
+            case "provider freeze":
+                await self._freeze_provider(min(fault.seconds, LATEST_PROVIDER))
+            case "provider faults":
+                await self._provider_fault(number, fault)
+            case "clock jump":
+                await self._clock_jump(stage.members[fault.victim], fault)
+            case "receiver trouble":
+                await self._receiver.for_a_while(fault.how, fault.seconds)
+            case "hostile queries":
+                await strangers.hostile_queries(self._url(fault.victim), stage.secrets.token, fault.seconds)
+            case "socket flood":
+                await strangers.socket_flood(self._url(fault.victim), stage.secrets.stranger, fault.seconds)
+            case "slow readers":
+                await strangers.slow_readers(self._url(fault.victim), stage.secrets.token, self._cursor, fault.seconds)
+            case _:
+                raise AssertionError(f"nobody knows how to do {fault.kind}")
+
+    def _url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self._stage.ports[name]}/graphql"
+
+    async def _stop_api(self, name: str) -> None:
+        """With somebody on a socket, who must be told to come back."""
+        member = self._stage.members[name]
+        try:
+            async with strangers.socket_to(self._url(name), self._stage.secrets.token) as socket:
+                pid = member.pid
+                stopping = asyncio.create_task(member.stop_in_order(within=STOP_SECONDS))
+                try:
+                    while True:
+                        await socket.recv()
+                except ConnectionClosed as closed:
+                    code = closed.rcvd.code if closed.rcvd else None
+                    ended_well = await stopping == 0
+                    if code == FAREWELL:
+                        self.farewells += 1
+                    elif ended_well:
+                        self.wrong_farewells.append(f"{name} (pid {pid}) closed a socket with {code}")
+        except strangers.GONE:
+            await member.stop_in_order(within=STOP_SECONDS)
+
+    async def _away_for_all(self, fault: Fault) -> None:
+        networks = [self._stage.networks[name]["database"] for name in MEMBERS]
+        for network in networks:
+            network.cut()
+        await asyncio.sleep(fault.seconds if fault.size < 0.8 else 30.0)
+        for network in networks:
+            network.mend()
+
+    async def _disk_full(self, fault: Fault) -> None:
+        try:
+            await asyncio.to_thread(self._stage.fill_disk)
+            await asyncio.sleep(fault.seconds)
+        finally:
+            self._stage.free_disk()
+
+    async def _kill_cache(self, fault: Fault) -> None:
+        redis = self._stage.redis
+        if redis is None:
+            return
+        self._stage.redis = None
+        with contextlib.suppress(ProcessLookupError):
+            redis.kill()
+        await redis.wait()
+        await asyncio.sleep(fault.seconds)
+        await self._stage.start_redis()
+
+    async def _bad_network(self, network: FaultProxy, fault: Fault) -> None:
+        match fault.how:
+            case "cut":
+                network.cut()
+            case "reset":
+                network.reset()
+            case "half-open":
+                network.half_open()
+            case "silent":
+                network.silence()
+            case "silent up":
+                network.silence(down=False)
+            case "silent down":
+                network.silence(up=False)
+            case "slow":
+                network.slow(0.02 + 0.3 * fault.size, jitter=0.2)
+            case "narrow":
+                network.narrow(2_000 + 50_000 * fault.size)
+            case "broken off":
+                network.break_after(int(4000 * fault.size), bytes_down=int(8000 * (1 - fault.size)))
+            case _:
+                raise AssertionError(f"no network is {fault.how}")
+        await asyncio.sleep(fault.seconds)
+        network.mend()
+
+    async def _freeze_provider(self, seconds: float) -> None:
+        simulator = self._stage.simulator
+        assert simulator is not None
+        os.kill(simulator.pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            os.kill(simulator.pid, signal.SIGCONT)
+
+    async def _provider_fault(self, number: int, fault: Fault) -> None:
+        routes = [CREATE] if fault.size < 0.6 else [CHANGES] if fault.size < 0.85 else ["*"]
+        form: dict[str, Any] = {"kind": fault.how, "routes": routes, "probability": 0.3 + 0.7 * fault.size}
+        match fault.how:
+            case "listLag":
+                form |= {"routes": [CREATE], "seconds": 5 * fault.size, "hideFromGet": fault.size < 0.5}
+            case "latency":
+                form |= {"seconds": LATEST_PROVIDER * fault.size, "jitter": 0.2}
+            case "rateLimit":
+                form |= {"routes": ["*"], "retryAfter": "1"}
+            case "outage":
+                form |= {"routes": ["*"], "probability": 1.0, "status": 0 if fault.size < 0.3 else 503}
+            case "pullFailure" | "spotReclaim":
+                form |= {"routes": [CREATE], "times": 2, "seconds": 1.0}
+            case "unknownStatus":
+                form |= {"routes": ["GET *"], "times": 10}
+            case _:
+                pass
+        self._provider[number] = form
+        await self._tell_provider()
+        await asyncio.sleep(fault.seconds)
+        del self._provider[number]
+        await self._tell_provider()
+
+    async def _tell_provider(self) -> None:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+            await self._stage.control("faults", {"faults": list(self._provider.values())})
+
+    async def _clock_jump(self, member: Member, fault: Fault) -> None:
+        member.clock.write_text(fault.how)
+        try:
+            await asyncio.sleep(fault.seconds)
+        finally:
+            member.clock.write_text("0")

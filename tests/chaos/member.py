@@ -1,0 +1,161 @@
+"""One process of ours under test: started, watched, killed, frozen, stopped in order, and started again."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.processes import ROOT
+
+RESTART_PAUSE = 0.3  # seconds; what looks after processes in a real installation is no faster
+IS_READY = (b"worker.ready", b"api.ready", b" is ready")
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """From a start to the end of that process, by the machine's monotonic clock."""
+
+    pid: int
+    began: float
+    ended: float
+
+
+@dataclass
+class Member:
+    """`name` as in the schedule. Whoever ends it says so; any other end of a process that was ready is a crash."""
+
+    name: str
+    arguments: tuple[str, ...]
+    environment: dict[str, str]
+    folder: Path
+    lives: list[Life] = field(default_factory=list[Life])
+    frozen: list[tuple[int, float, float]] = field(default_factory=list[tuple[int, float, float]])
+    crashes: list[str] = field(default_factory=list[str])
+    slow_ends: list[str] = field(default_factory=list[str])
+    peak_bytes: int = 0
+    _process: asyncio.subprocess.Process | None = None
+    _keeper: "asyncio.Task[None] | None" = None
+    _is_expected: bool = False
+    _is_over: bool = False
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.log = self.folder / "log"
+        self.clock = self.folder / "clock"
+        self.clock.write_text("0")
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    async def start(self) -> None:
+        self._is_over = False
+        await self._launch()
+        self._keeper = asyncio.create_task(self._keep())
+
+    async def end(self) -> None:
+        """For good."""
+        self._is_over = self._is_expected = True
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        if self._keeper is not None:
+            await self._keeper
+
+    def kill(self) -> None:
+        """kill -9; the keeper starts another."""
+        self._is_expected = True
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    async def freeze(self, seconds: float) -> None:
+        """As if the machine had paused it. Whatever it held open stays open."""
+        pid, began = self.pid, time.monotonic()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                self.frozen.append((pid, began, time.monotonic()))
+                os.kill(pid, signal.SIGCONT)
+
+    async def stop_in_order(self, *, within: float) -> int | None:
+        """SIGTERM; longer than `within`, or an end with an error, is noted. Its exit code, if it ended by itself."""
+        process, was_ready = self._process, self.is_ready
+        if process is None or process.returncode is not None:
+            return None
+        self._is_expected = True
+        began = time.monotonic()
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(within):
+                code = await process.wait()
+        except TimeoutError:
+            if not self._was_frozen_since(began):
+                self.slow_ends.append(f"{self.name} (pid {process.pid}) still ran {within:.0f} s after SIGTERM")
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            return None
+        # Killed: another fault was faster.
+        if code not in (0, -signal.SIGKILL) and was_ready:
+            self.slow_ends.append(f"{self.name} (pid {process.pid}) ended with {code} after SIGTERM")
+        return code
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the present process has said so."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            said = log.read()
+        return any(words in said for words in IS_READY)
+
+    def measure(self) -> int:
+        """Its memory now, in bytes; the most ever is kept."""
+        try:
+            size = psutil.Process(self.pid).memory_info().rss
+        except psutil.Error:
+            return 0
+        self.peak_bytes = max(self.peak_bytes, size)
+        return size
+
+    def was_frozen(self, pid: int, began: float, ended: float) -> bool:
+        return any(each == pid and start < ended and stop > began for each, start, stop in self.frozen)
+
+    def _was_frozen_since(self, began: float) -> bool:
+        return any(stop > began for _, _, stop in self.frozen)
+
+    async def _launch(self) -> None:
+        self._is_expected = False
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        self._began = time.monotonic()
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *self.arguments,
+                cwd=ROOT,
+                env={**self.environment, "CHAOS_CLOCK": str(self.clock)},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def _keep(self) -> None:
+        """Start it again whenever it ends. One that could not start, for want of a database, is no crash."""
+        while True:
+            assert self._process is not None
+            code = await self._process.wait()
+            self.lives.append(Life(self.pid, self._began, time.monotonic()))
+            if not self._is_expected and self.is_ready:
+                self.crashes.append(f"{self.name} (pid {self.pid}) ended by itself with {code}; see {self.log}")
+            if self._is_over:
+                return
+            await asyncio.sleep(RESTART_PAUSE)
+            await self._launch()
