@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 
 from schema.context import Services
@@ -20,9 +20,9 @@ from schema.edge import Edge
 from server.db.migrate import check_is_current
 from server.errors import StartupProblem
 from server.novita.breaker import BreakerState
+from server.pages import Pages
 from server.runtime import Runtime
 from server.scrape import Scrape
-from server.welcome import PAGE
 
 CHECK_TIMEOUT = timedelta(seconds=3)
 
@@ -30,7 +30,8 @@ CHECK_TIMEOUT = timedelta(seconds=3)
 Look = Callable[[], Awaitable[str | None]]
 
 
-def create_app(runtime: Runtime) -> Starlette:
+def create_app(runtime: Runtime, pages: Pages | None = None) -> Starlette:
+    pages = pages or Pages()
     edge = Edge(
         Services(
             database=runtime.database,
@@ -48,7 +49,7 @@ def create_app(runtime: Runtime) -> Starlette:
     readiness = Readiness(runtime)
     app = Starlette(
         routes=[
-            Route("/", _welcome),
+            *pages.routes(),
             Route("/healthz", _alive),
             Route("/readyz", readiness.answer),
             Route("/metrics", Scrape(runtime).answer),
@@ -67,10 +68,6 @@ def create_app(runtime: Runtime) -> Starlette:
     )
     app.state.hub = edge.hub  # whoever serves the application stops it before the server
     return app
-
-
-async def _welcome(_request: Request) -> Response:
-    return HTMLResponse(PAGE)
 
 
 async def _alive(_request: Request) -> Response:

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 
 from server.app import create_app
 from server.errors import StartupProblem
+from server.pages import Pages
 from server.runtime import Runtime
 from server.wire import Wire
 
@@ -60,9 +61,9 @@ def address_of(listener: socket.socket) -> str:
 
 
 @asynccontextmanager
-async def http(runtime: Runtime, listener: socket.socket) -> AsyncGenerator[Starlette]:
+async def http(runtime: Runtime, listener: socket.socket, *, pages: Pages | None = None) -> AsyncGenerator[Starlette]:
     """Serve until the block ends; then let requests finish and close sockets with a code that makes clients resume."""
-    app = create_app(runtime)
+    app = create_app(runtime, pages)
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -18,6 +18,7 @@ from server.errors import StartupProblem
 from server.guard import Inside
 from server.novita.simulator.options import SimulatorOptions
 from server.novita.simulator.run import Simulator
+from server.pages import Development, Pages
 from server.progress import console, step, tell
 from server.ready import Ready, write_whole
 from server.runtime import Runtime
@@ -56,7 +57,8 @@ async def up(settings: Settings, *, ready_file: Path | None) -> None:
         runtime.follow_events()
         runtime.work()
         with step("API and workers"):
-            await stack.enter_async_context(http(runtime, listener))
+            pages = Pages(Development(token=token), is_loopback=settings.is_loopback)
+            await stack.enter_async_context(http(runtime, listener, pages=pages))
         at = address_of(listener)
         ready = Ready(
             graphql_url=f"http://{at}/graphql",

@@ -1,0 +1,19 @@
+// What a first visit loads, gzipped: the page, and every script and style that it names.
+import { readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+
+const LIMIT = 100 * 1024;
+const dist = join(dirname(fileURLToPath(import.meta.url)), "../dist");
+const page = readFileSync(join(dist, "index.html"));
+const named = [...page.toString().matchAll(/(?:src|href)="\/(assets\/[^"]+)"/g)].map((match) => match[1]);
+const parts = [["index.html", page], ...named.map((name) => [name, readFileSync(join(dist, name))])];
+let total = 0;
+for (const [name, content] of parts) {
+  const size = gzipSync(content, { level: 9 }).length;
+  total += size;
+  console.log(`  ${(content.length / 1024).toFixed(1).padStart(7)} KB ${(size / 1024).toFixed(1).padStart(6)} KB gzipped  ${name}`);
+}
+console.log(`first load: ${(total / 1024).toFixed(1)} KB gzipped of ${LIMIT / 1024} KB allowed`);
+if (total > LIMIT) process.exit(1);

@@ -1,0 +1,51 @@
+// Numbers and times as people read them.
+export interface Money {
+  readonly amountMicros: number;
+  readonly currency: string;
+}
+
+export function money(value: Money | null | undefined, digits = 3): string {
+  if (!value) return "–";
+  return `$${(value.amountMicros / 1_000_000).toFixed(digits)}`;
+}
+
+// A month of 730 hours, as clouds count.
+export function perMonth(value: Money | null | undefined): string {
+  if (!value) return "–";
+  return `$${Math.round((value.amountMicros / 1_000_000) * 730).toLocaleString("en-US")}`;
+}
+
+export function duration(milliseconds: number): string {
+  const seconds = Math.max(0, Math.floor(milliseconds / 1000));
+  if (seconds < 60) return `${seconds}s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes}m ${seconds % 60}s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 24) return `${hours}h ${minutes % 60}m`;
+  return `${Math.floor(hours / 24)}d ${hours % 24}h`;
+}
+
+export function seconds(value: number | null | undefined): string {
+  if (value === null || value === undefined) return "–";
+  if (value < 1) return `${Math.round(value * 1000)} ms`;
+  if (value < 60) return `${value.toFixed(1)} s`;
+  return duration(value * 1000);
+}
+
+export function clock(at: string): string {
+  return new Date(at).toLocaleTimeString("en-GB");
+}
+
+export function moment(at: string): string {
+  return new Date(at).toLocaleString("en-GB", { day: "2-digit", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}
+
+// HEALTH_CHECKING -> Health checking
+export function words(constant: string): string {
+  const lower = constant.replaceAll("_", " ").toLowerCase();
+  return lower.charAt(0).toUpperCase() + lower.slice(1);
+}
+
+export function count(number: number, one: string, many = `${one}s`): string {
+  return `${number.toLocaleString("en-US")} ${number === 1 ? one : many}`;
+}

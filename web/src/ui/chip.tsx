@@ -1,0 +1,76 @@
+// Where something stands: a shape and a colour, so that neither is needed to tell.
+import type { ComponentChildren } from "preact";
+import { words } from "../format.ts";
+import type { HealthStatus, InstanceStatus } from "../generated/api.ts";
+
+export type Tone = "good" | "moving" | "leaving" | "off" | "bad";
+
+const TONES: Record<InstanceStatus, Tone> = {
+  CREATING: "moving",
+  STARTING: "moving",
+  RUNNING: "moving",
+  HEALTH_CHECKING: "moving",
+  RESTARTING: "moving",
+  MIGRATING: "moving",
+  READY: "good",
+  STOPPING: "leaving",
+  DELETING: "leaving",
+  EXITED: "off",
+  DELETED: "off",
+  FAILED: "bad",
+};
+
+const SHAPES: Record<Tone, ComponentChildren> = {
+  good: <circle cx="6" cy="6" r="4.5" class="fill" />,
+  moving: (
+    <>
+      <circle cx="6" cy="6" r="4" class="faint" />
+      <path d="M6 2a4 4 0 0 1 4 4" class="line turning" />
+    </>
+  ),
+  leaving: (
+    <>
+      <circle cx="6" cy="6" r="4" class="line" />
+      <path d="M6 2a4 4 0 0 1 0 8z" class="fill" />
+    </>
+  ),
+  off: <rect x="2.5" y="2.5" width="7" height="7" rx="1.5" class="line" />,
+  bad: <path d="M6 1.2L11.2 10.4H.8z" class="fill" />,
+};
+
+export function toneOf(status: InstanceStatus): Tone {
+  return TONES[status];
+}
+
+export function Shape({ tone }: { tone: Tone }) {
+  return (
+    <svg class="shape" width="12" height="12" viewBox="0 0 12 12" aria-hidden="true">
+      {SHAPES[tone]}
+    </svg>
+  );
+}
+
+export function Chip({ tone, children }: { tone: Tone; children: ComponentChildren }) {
+  return (
+    <span class={`chip ${tone}`}>
+      <Shape tone={tone} />
+      {children}
+    </span>
+  );
+}
+
+export function StatusChip({ status }: { status: InstanceStatus }) {
+  return <Chip tone={TONES[status]}>{words(status)}</Chip>;
+}
+
+const HEALTH: Record<HealthStatus, Tone> = { HEALTHY: "good", PARTIAL: "leaving", UNHEALTHY: "bad" };
+
+export function HealthMark({ health }: { health: HealthStatus | null }) {
+  if (health === null) return <span class="muted">–</span>;
+  return (
+    <span class={`mark ${HEALTH[health]}`}>
+      <Shape tone={HEALTH[health]} />
+      {words(health)}
+    </span>
+  );
+}

@@ -1,0 +1,28 @@
+// Something to take along.
+import { useState } from "preact/hooks";
+import { Icon } from "./icons.tsx";
+
+export function Copy({ text, label }: { text: string; label: string }) {
+  const [isDone, setDone] = useState(false);
+  const take = async () => {
+    await copied(text);
+    setDone(true);
+    setTimeout(() => setDone(false), 1500);
+  };
+  return (
+    <button type="button" class="icon-button" aria-label={isDone ? "Copied" : `Copy ${label}`} title={`Copy ${label}`} onClick={take}>
+      <Icon name={isDone ? "check" : "copy"} size={16} />
+    </button>
+  );
+}
+
+// navigator.clipboard is missing on plain http from another machine.
+async function copied(text: string): Promise<void> {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = document.createElement("textarea");
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}

@@ -1,0 +1,316 @@
+// All instances, live: what they are, what they cost, and how they are.
+import { signal } from "@preact/signals";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { performMany } from "../actions.ts";
+import { count, money, perMonth } from "../format.ts";
+import { fleet, isLoaded, seen, stats } from "../live/fleet.ts";
+import { chosen, type Column, type Group, groupOf, type Sorting } from "../live/order.ts";
+import type { Row } from "../live/rows.ts";
+import { HealthMark, StatusChip } from "../ui/chip.tsx";
+import { Hidden, Icon } from "../ui/icons.tsx";
+import { Empty } from "../ui/parts.tsx";
+import { Since } from "../ui/since.tsx";
+import { Virtual } from "../ui/virtual.tsx";
+
+// Kept while one looks at an instance and comes back.
+const filter = signal("");
+const group = signal<Group>("all");
+const sorting = signal<Sorting>({ column: "age", descending: false });
+
+const COLUMNS: readonly { column: Column; text: string; right?: boolean }[] = [
+  { column: "name", text: "Name" },
+  { column: "status", text: "Status" },
+  { column: "product", text: "Product" },
+  { column: "region", text: "Region" },
+  { column: "price", text: "Per hour", right: true },
+  { column: "health", text: "Health" },
+  { column: "age", text: "Age", right: true },
+];
+
+export function FleetView() {
+  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
+  const rows = fleet.value.byId;
+  const shown = useMemo(
+    () => chosen(rows.values(), filter.value, group.value, sorting.value),
+    [rows, seen.value, filter.value, group.value, sorting.value],
+  );
+  const marked = useMemo(() => shown.filter((row) => selected.has(row.id)), [shown, selected]);
+  const search = useRef<HTMLInputElement>(null);
+
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent) => {
+      const target = event.target as HTMLElement;
+      if (event.key !== "/" || event.ctrlKey || event.metaKey || target.closest("input, textarea, select, dialog")) return;
+      event.preventDefault();
+      search.current?.focus();
+      search.current?.select();
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, []);
+
+  const isEmpty = isLoaded.value && rows.size === 0;
+  return (
+    <div class="view fill">
+      <header class="view-head">
+        <h1>Fleet</h1>
+        <a class="button primary" href="#/create">
+          <Icon name="create" size={16} />
+          Create instance
+        </a>
+      </header>
+      <Summary />
+      {isEmpty ? (
+        <FirstStep />
+      ) : (
+        <>
+          <div class="toolbar">
+            <div class="search">
+              <Icon name="search" size={16} />
+              <input
+                ref={search}
+                type="search"
+                placeholder="Filter by name, product, region, label=value"
+                aria-label="Filter instances"
+                value={filter.value}
+                onInput={(event) => {
+                  filter.value = event.currentTarget.value;
+                }}
+                onKeyDown={(event) => {
+                  if (event.key === "Escape") filter.value = "";
+                }}
+              />
+              <kbd aria-hidden="true">/</kbd>
+            </div>
+            <Sorter />
+            <Bulk marked={marked} clear={() => setSelected(new Set())} total={shown.length} />
+          </div>
+          <Table shown={shown} selected={selected} setSelected={setSelected} />
+        </>
+      )}
+    </div>
+  );
+}
+
+const GROUPS: readonly { group: Group; text: string }[] = [
+  { group: "all", text: "All" },
+  { group: "ready", text: "Ready" },
+  { group: "moving", text: "Moving" },
+  { group: "stopped", text: "Stopped" },
+  { group: "failed", text: "Failed" },
+];
+
+function Summary() {
+  const figures = stats.value;
+  const counts: Record<Group, number> = { all: figures?.total ?? 0, ready: 0, moving: 0, stopped: 0, failed: 0 };
+  for (const each of figures?.byStatus ?? []) counts[groupOf(each.status)] += each.count;
+  return (
+    <div class="summary">
+      <fieldset class="groups">
+        <legend class="hidden">Show</legend>
+        {GROUPS.map((each) => (
+          <label key={each.group} class={`group ${each.group} ${group.value === each.group ? "on" : ""}`}>
+            <input
+              type="radio"
+              name="group"
+              checked={group.value === each.group}
+              onChange={() => {
+                group.value = each.group;
+              }}
+            />
+            <span class="figure">{figures ? counts[each.group].toLocaleString("en-US") : "–"}</span>
+            <span class="caption">{each.text}</span>
+          </label>
+        ))}
+      </fieldset>
+      <div class="burn">
+        <span class="figure">
+          {money(figures?.pricePerHour ?? (figures ? { amountMicros: 0, currency: "USD" } : null), 2)}
+          <small> / hour</small>
+        </span>
+        <span class="caption">Burn rate, ≈ {perMonth(figures?.pricePerHour ?? { amountMicros: 0, currency: "USD" })} a month</span>
+      </div>
+    </div>
+  );
+}
+
+// On a phone there is no head row to click on.
+function Sorter() {
+  return (
+    <label class="sorter">
+      <Hidden>Sort by</Hidden>
+      <select
+        value={`${sorting.value.column} ${sorting.value.descending ? "down" : "up"}`}
+        onChange={(event) => {
+          const [column, way] = event.currentTarget.value.split(" ");
+          sorting.value = { column: column as Column, descending: way === "down" };
+        }}
+      >
+        <option value="age up">Newest first</option>
+        <option value="age down">Oldest first</option>
+        <option value="name up">By name</option>
+        <option value="status up">By status</option>
+        <option value="price down">Dearest first</option>
+        <option value="health up">Unhealthy first</option>
+        <option value="product up">By product</option>
+        <option value="region up">By region</option>
+      </select>
+    </label>
+  );
+}
+
+function Bulk({ marked, clear, total }: { marked: readonly Row[]; clear: () => void; total: number }) {
+  const stoppable = marked.filter((row) => row.actions.includes("STOP"));
+  const act = async (verb: "STOP" | "DELETE", rows: readonly Row[]) => {
+    if (await performMany(verb, rows)) clear();
+  };
+  if (marked.length === 0) return <p class="bulk muted">{count(total, "instance")}</p>;
+  return (
+    <div class="bulk on" role="group" aria-label="With the selected">
+      <span>{marked.length} selected</span>
+      <button type="button" class="button" disabled={stoppable.length === 0} onClick={() => act("STOP", stoppable)}>
+        <Icon name="stop" size={14} />
+        Stop{stoppable.length > 0 && stoppable.length < marked.length ? ` ${stoppable.length}` : ""}
+      </button>
+      <button type="button" class="button danger" onClick={() => act("DELETE", marked)}>
+        <Icon name="trash" size={14} />
+        Delete
+      </button>
+      <button type="button" class="icon-button" aria-label="Select none" onClick={clear}>
+        <Icon name="cross" size={16} />
+      </button>
+    </div>
+  );
+}
+
+interface TableProps {
+  shown: readonly Row[];
+  selected: ReadonlySet<string>;
+  setSelected: (selected: ReadonlySet<string>) => void;
+}
+
+function Table({ shown, selected, setSelected }: TableProps) {
+  const all = shown.length > 0 && shown.every((row) => selected.has(row.id));
+  const toggle = (id: string) => {
+    const next = new Set(selected);
+    if (!next.delete(id)) next.add(id);
+    setSelected(next);
+  };
+  const sortBy = (column: Column) => {
+    const current = sorting.value;
+    sorting.value = { column, descending: current.column === column && !current.descending };
+  };
+  return (
+    <div class="table" role="table" aria-label="Instances" aria-rowcount={shown.length + 1}>
+      <div role="rowgroup">
+        <div class="row head" role="row" aria-rowindex={1}>
+          <div role="columnheader" class="cell-check">
+            <input
+              type="checkbox"
+              aria-label="Select all that are shown"
+              checked={all}
+              disabled={shown.length === 0}
+              onChange={() => setSelected(all ? new Set() : new Set(shown.map((row) => row.id)))}
+            />
+          </div>
+          {COLUMNS.map(({ column, text, right }) => {
+            const isOn = sorting.value.column === column;
+            const way = isOn ? (sorting.value.descending ? "descending" : "ascending") : "none";
+            return (
+              <div key={column} role="columnheader" aria-sort={way} class={right ? "right" : ""}>
+                <button type="button" class={`sort ${isOn ? "on" : ""}`} onClick={() => sortBy(column)}>
+                  {text}
+                  <Icon name={isOn && sorting.value.descending ? "up" : "down"} size={12} />
+                </button>
+              </div>
+            );
+          })}
+        </div>
+      </div>
+      {shown.length === 0 ? (
+        <Nothing />
+      ) : (
+        <Virtual count={shown.length} label="Instances">
+          {(place) => {
+            const row = shown[place];
+            return row ? (
+              <Line key={row.id} row={row} place={place} isMarked={selected.has(row.id)} toggle={toggle} />
+            ) : null;
+          }}
+        </Virtual>
+      )}
+    </div>
+  );
+}
+
+function Line({ row, place, isMarked, toggle }: { row: Row; place: number; isMarked: boolean; toggle: (id: string) => void }) {
+  return (
+    <div class={`row ${isMarked ? "marked" : ""}`} role="row" aria-rowindex={place + 2}>
+      <div role="cell" class="cell-check">
+        <input type="checkbox" aria-label={`Select ${row.name}`} checked={isMarked} onChange={() => toggle(row.id)} />
+      </div>
+      <div role="cell" class="cell-name">
+        <a href={`#/instances/${row.id}`}>{row.name}</a>
+      </div>
+      <div role="cell" class="cell-status">
+        <StatusChip status={row.status} />
+        <span class="muted figures">
+          <Since at={row.statusSince} />
+        </span>
+      </div>
+      <div role="cell" class="cell-product">
+        {row.productName}
+        <span class="muted"> × {row.gpuCount}</span>
+      </div>
+      <div role="cell" class="cell-region">{row.region ?? <span class="muted">{row.regions[0] ?? "–"}?</span>}</div>
+      <div role="cell" class="cell-price right figures">
+        {row.pricePerHour ? money(row.pricePerHour) : <span class="muted">–</span>}
+        {row.billingMode === "spot" && <span class="tag">spot</span>}
+      </div>
+      <div role="cell" class="cell-health">
+        <HealthMark health={row.health} />
+      </div>
+      <div role="cell" class="cell-age right figures muted">
+        <Since at={row.createdAt} />
+      </div>
+    </div>
+  );
+}
+
+function Nothing() {
+  if (!isLoaded.value) return <p class="nothing muted">Reading the fleet …</p>;
+  return (
+    <div class="nothing muted">
+      <p>No instance is like that.</p>
+      <button
+        type="button"
+        class="button"
+        onClick={() => {
+          filter.value = "";
+          group.value = "all";
+        }}
+      >
+        Show all
+      </button>
+    </div>
+  );
+}
+
+function FirstStep() {
+  return (
+    <Empty icon="fleet" title="No instances yet">
+      <p>
+        An instance is a GPU machine that runs your container. Ask for one here, or with the mutation <code>createInstance</code>;
+        you can watch it come up, step by step, until what it serves answers.
+      </p>
+      <p>
+        <a class="button primary" href="#/create">
+          Create the first one
+        </a>{" "}
+        <a class="button" href="#/market">
+          See what is on offer
+        </a>
+      </p>
+    </Empty>
+  );
+}
