@@ -11,7 +11,8 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help up test check lint types contracts schema schema-check deploy-check tests bench-queue bench-client \
-  bench-simulator bench-create bench-monitor bench-probes bench-live chaos-create chaos-live chaos-queue graphiql format lock clean
+  bench-simulator bench-create bench-monitor bench-probes bench-live chaos-create chaos-live chaos-queue chaos-failover \
+  graphiql format lock clean
 
 help: ## List these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -75,6 +76,9 @@ bench-live: $(VENV)/.installed ## Watchers: fan-out, latency, memory, leaks, sta
 
 chaos-live: $(VENV)/.installed ## Kill what serves 100 watchers; compare each record with the log (ARGS="--seed 7")
 	$(BIN)/python -m tests.chaos.live $(ARGS)
+
+chaos-failover: $(VENV)/.installed ## Kill the primary of a Patroni cluster under load (ARGS="--seed 7 --failovers 30")
+	$(BIN)/python -m tests.chaos.failover $(ARGS)
 
 chaos-queue: $(VENV)/.installed ## 200 workers killed at random under load
 	QUEUE_KILLS=200 $(BIN)/pytest -q tests/server/queue/test_processes.py -k killed --timeout 390

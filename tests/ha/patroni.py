@@ -80,6 +80,13 @@ class Node:
             self.process = None
         psutil.wait_procs(family, timeout=10)
 
+    def kill_postgres(self) -> None:
+        """PostgreSQL alone dies; Patroni lives to see it."""
+        pid = self.postmaster()
+        with suppress(psutil.NoSuchProcess):
+            if pid is not None and _belongs(psutil.Process(pid), self.folder):
+                psutil.Process(pid).kill()
+
     def freeze(self) -> None:
         """Patroni hangs; its PostgreSQL goes on and does not know that it may be deposed."""
         if self.process is not None:
@@ -97,6 +104,9 @@ class Cluster:
     etcd_port: int
     front_port: int
     others: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
+
+    def url_of(self, node: Node, name: str = "pilotlight") -> str:
+        return f"postgresql://postgres:{PASSWORD}@127.0.0.1:{node.port}/{name}"
 
     def url(self, name: str = "pilotlight") -> str:
         """All servers; whoever connects finds the one that takes writes."""
@@ -147,7 +157,7 @@ class Cluster:
 
     async def execute(self, statement: str, *, name: str = "postgres") -> None:
         primary = await self.has_primary()
-        connection = await asyncpg.connect(f"postgresql://postgres:{PASSWORD}@127.0.0.1:{primary.port}/{name}")
+        connection = await asyncpg.connect(self.url_of(primary, name))
         try:
             await connection.execute(statement)
         finally:
