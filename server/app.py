@@ -20,7 +20,7 @@ from schema.edge import Edge
 from server.db.migrate import check_is_current
 from server.errors import StartupProblem
 from server.novita.breaker import BreakerState
-from server.pages import Pages
+from server.pages import ApiOrGraphiQL, Pages
 from server.runtime import Runtime
 from server.scrape import Scrape
 
@@ -54,7 +54,7 @@ def create_app(runtime: Runtime, pages: Pages | None = None) -> Starlette:
             Route("/readyz", readiness.answer),
             Route("/metrics", Scrape(runtime).answer),
             # Route and WebSocketRoute: a Mount answers POST with a redirect and a WebSocket with 403.
-            Route("/graphql", edge, methods=["GET", "POST"]),
+            Route("/graphql", ApiOrGraphiQL(pages, edge), methods=["GET", "POST"]),
             WebSocketRoute("/graphql", edge),
         ],
         middleware=[
