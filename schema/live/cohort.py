@@ -18,6 +18,7 @@ from schema.live.feeds import News
 from schema.live.member import UNSETTLED, Member, Message
 from schema.live.results import Results
 from server.events.cursor import Cursor
+from server.observe import metrics
 
 FRESH_FOR = 30.0  # seconds; a message may hold things "as they are now", and now is not long ago
 WINDOW_BYTES = 1024 * 1024
@@ -209,6 +210,7 @@ class Cohort:
                 continue  # left, or fell behind, while the loop did other work
             if member.is_full:
                 del self._live[member]
+                metrics.FELL_BEHIND.add()
                 member.wait_for_room()
                 continue
             member.deliver(message)

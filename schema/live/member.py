@@ -5,6 +5,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from server.observe import metrics
+
 UNSETTLED = -1  # the position of who has not begun
 Errors = list[dict[str, Any]]  # as clients see them
 
@@ -49,6 +51,7 @@ class Member(ABC):
             if message.version <= self.version:
                 return
             self.version = message.version
+        metrics.MESSAGES.add()
         self.send(message)
         if message.is_last:
             self.finish(None)

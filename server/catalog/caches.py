@@ -29,6 +29,14 @@ class Caches:
     def names(self) -> Sequence[str]:
         return tuple(self._by_name)
 
+    def counts(self) -> list[CacheStats]:
+        """What this process has counted, without asking Redis."""
+        return [cache.counts() for cache in self._by_name.values()]
+
+    @property
+    def is_redis_away(self) -> bool:
+        return self._shared is not None and self._shared.is_away
+
     async def stats(self, *, first: int) -> list[CacheStats]:
         return [await cache.stats(first=first) for cache in self._by_name.values()]
 

@@ -11,6 +11,7 @@ import structlog
 from pydantic import SecretStr
 
 from server.errors import StartupProblem
+from server.observe import metrics
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +54,11 @@ class Shared:
         self._away_until = 0.0
         self._is_away = False
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the last thing asked of it failed."""
+        return self._is_away
+
     def storage(self, name: str) -> Any:
         """aiocache's Redis backend for one cache, over our pool; its values are bytes."""
         storage = self._backend(serializer=self._serializer(encoding=None), namespace=f"{PREFIX}:{name}", timeout=0)
@@ -67,6 +73,7 @@ class Shared:
             async with asyncio.timeout(self._timeout):
                 answer = await question()
         except Exception as error:  # noqa: BLE001 - whatever is wrong with a cache, the answer is to do without it
+            metrics.REDIS_FAILURES.add()
             self._away_until = time.monotonic() + self._pause
             if not self._is_away:
                 self._is_away = True

@@ -15,6 +15,7 @@ from server.errors import CursorExpired
 from server.events.cursor import Cursor
 from server.events.event import Event
 from server.events.ring import Ring
+from server.observe import metrics
 
 log = structlog.get_logger(__name__)
 
@@ -145,6 +146,7 @@ class Subscription:
         else:
             self._is_live = False
             self._through = event.position - 1
+            metrics.FELL_BEHIND.add()
 
     def fall_behind(self) -> None:
         """From the tail, when it lost its own place: read on from the table."""

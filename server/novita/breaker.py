@@ -15,6 +15,7 @@ import structlog
 
 from server.errors import CircuitOpen
 from server.novita.ticks import Ticks
+from server.observe import metrics
 
 HOST = "host"
 
@@ -179,6 +180,7 @@ class Circuit:
         if self._opened_at is not None:
             self._opened_at, self._is_probing = None, False
             self._turn += 1
+            metrics.BREAKER_MOVES.add(BreakerState.CLOSED.value)
             log.warning("novita breaker closed", circuit=self.name)
 
     def fails(self, turn: int) -> None:
@@ -189,6 +191,7 @@ class Circuit:
             return
         self._opened_at, self._is_probing = self._ticks.now(), False
         self._turn += 1
+        metrics.BREAKER_MOVES.add(BreakerState.OPEN.value)
         log.warning("novita breaker opened", circuit=self.name, failures=self._failures, seconds=self._recovery)
 
     def leave(self, turn: int) -> None:

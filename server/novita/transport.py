@@ -1,6 +1,7 @@
 """The way of every call: circuit, slot, leave from the limiter, the wire, the answer's meaning; again if that helps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import structlog
@@ -15,6 +16,8 @@ from server.novita.limiter import Limiter
 from server.novita.priority import Priority
 from server.novita.retry import Retry
 from server.novita.ticks import Ticks
+from server.observe import metrics
+from server.observe.traces import Kind, span
 
 T = TypeVar("T")
 
@@ -51,6 +54,7 @@ class Transport:
                 wait = self._retry.wait(call, error, attempt=attempt, elapsed=self._ticks.now() - asked_at)
                 if wait is None:
                     raise
+                metrics.RETRIES.add(call.route)
                 self._log.warning(
                     "novita call is tried again",
                     route=call.route,
@@ -69,10 +73,12 @@ class Transport:
         if lane is None:
             lane = self._lanes[route] = Lane(route, self._slots_per_route)
         if not lane.try_take(priority):
-            await lane.take(priority, seconds=self._seconds_left(asked_at))
+            with self._waiting(priority):
+                await lane.take(priority, seconds=self._seconds_left(asked_at))
         try:
             if not self._limiter.try_take():
-                await self._limiter.take(route, priority, seconds=self._seconds_left(asked_at))
+                with self._waiting(priority):
+                    await self._limiter.take(route, priority, seconds=self._seconds_left(asked_at))
             try:
                 permit = self._breaker.enter(route)
             except CircuitOpen:
@@ -83,23 +89,36 @@ class Transport:
         finally:
             lane.give_back()
 
+    @contextmanager
+    def _waiting(self, priority: Priority) -> Generator[None]:
+        began = self._ticks.now()
+        try:
+            with span("novita.wait", priority=priority.name):
+                yield
+        finally:
+            metrics.CALL_WAITS.observe(self._ticks.now() - began, priority.name)
+
     def _seconds_left(self, asked_at: float) -> float:
         return max(0.0, self._retry.deadline.total_seconds() - (self._ticks.now() - asked_at))
 
     async def _send(self, call: Call, permit: Permit, attempt: int) -> Answer:
         started = self._ticks.now()
         status: int | None = None
+        outcome = "CANCELLED"
         try:
-            answer = await self._http.send(call)
+            with span(f"novita {call.route}", kind=Kind.CLIENT, attempt=attempt) as sending:
+                answer = await self._http.send(call)
+                sending.note(http_status=answer.status)
         except NovitaError as error:
-            status = error.status
+            status, outcome = error.status, error.code
             _judge(error, permit)
             raise
         else:
-            status = answer.status
+            status, outcome = answer.status, "OK"
             permit.answered()
             return answer
         finally:
+            metrics.CALLS.observe(self._ticks.now() - started, call.route, outcome)
             self._log.debug(
                 "novita call",
                 route=call.route,

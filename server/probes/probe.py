@@ -15,6 +15,8 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from server.guard import Blocked, Inside, guarded, sockets
+from server.observe import metrics
+from server.observe.traces import Kind, span
 from server.probes.body import error_in
 from server.probes.kinds import ErrorKind, kind_of_status
 from server.probes.plan import Plan, Target
@@ -80,6 +82,13 @@ class Prober:
 
     async def probe(self, target: Target, plan: Plan, *, within: timedelta | None = None) -> Finding:
         """GET it, or connect to it. Never raises. `within` shortens the plan's own time."""
+        with span(f"probe {target.type}", kind=Kind.CLIENT, port=target.port) as probing:
+            finding = await self._probe(target, plan, within)
+            probing.note(http_status=finding.http_status, outcome=finding.error or "HEALTHY")
+        metrics.PROBES.observe(finding.latency.total_seconds(), target.type, finding.error or "HEALTHY")
+        return finding
+
+    async def _probe(self, target: Target, plan: Plan, within: timedelta | None) -> Finding:
         seconds = min(plan.timeout, within or plan.timeout).total_seconds()
         began = time.perf_counter()
         status: int | None = None

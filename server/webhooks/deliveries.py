@@ -9,9 +9,11 @@ from sqlalchemy import ColumnElement, Select, delete, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import new_id, now
+from server.db.engine import after_commit
 from server.db.tables import Delivery, DeliveryAttempt, DeliveryStatus, Instance
 from server.errors import NotFound
 from server.events.event import EventType
+from server.observe import metrics
 from server.queue.enqueue import enqueue
 from server.queue.kinds import SendWebhook
 from server.webhooks.payload import body_of, body_of_test
@@ -135,6 +137,7 @@ async def end_attempt(session: AsyncSession, delivery_id: UUID, number: int, ans
     if answer.is_delivered:
         delivery.status, delivery.finished_at = DeliveryStatus.DELIVERED, moment
         delivery.error_code = delivery.next_attempt_at = None
+        _count_end(session, DeliveryStatus.DELIVERED)
         return None
     delivery.counted += 1
     delivery.error_code = answer.error
@@ -145,6 +148,7 @@ async def end_attempt(session: AsyncSession, delivery_id: UUID, number: int, ans
     )
     if pause is None:
         delivery.status, delivery.finished_at, delivery.next_attempt_at = DeliveryStatus.FAILED, moment, None
+        _count_end(session, DeliveryStatus.FAILED)
     else:
         delivery.next_attempt_at = moment + pause
     await session.flush()
@@ -157,11 +161,12 @@ async def give_up(session: AsyncSession, delivery_id: UUID, code: str) -> None:
     if delivery is not None:
         delivery.status, delivery.finished_at, delivery.next_attempt_at = DeliveryStatus.FAILED, now(), None
         delivery.error_code = code
+        _count_end(session, DeliveryStatus.FAILED)
 
 
 async def give_up_others(session: AsyncSession, delivery: Delivery) -> None:
     """The receiver of an instance's events wants no more of them."""
-    await session.execute(
+    given_up = await session.execute(
         update(Delivery)
         .where(
             Delivery.instance_id == delivery.instance_id,
@@ -170,7 +175,9 @@ async def give_up_others(session: AsyncSession, delivery: Delivery) -> None:
             Delivery.id != delivery.id,
         )
         .values(status=DeliveryStatus.FAILED, error_code=DISABLED, finished_at=now(), next_attempt_at=None)
+        .returning(Delivery.id)
     )
+    _count_end(session, DeliveryStatus.FAILED, many=len(given_up.all()))
 
 
 async def note_trouble(session: AsyncSession, delivery_id: UUID, code: str) -> None:
@@ -193,6 +200,10 @@ async def forget_old(session: AsyncSession, *, older_than: timedelta, most: int)
     )
     gone = await session.execute(delete(Delivery).where(Delivery.id.in_(old)).returning(Delivery.id))
     return len(gone.all())
+
+
+def _count_end(session: AsyncSession, status: DeliveryStatus, *, many: int = 1) -> None:
+    after_commit(session, lambda: metrics.DELIVERIES.add(status.value, by=many))
 
 
 async def _locked(session: AsyncSession, delivery_id: UUID) -> Delivery | None:

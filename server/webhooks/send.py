@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import time
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from yarl import URL
 
 from server.clock import now
 from server.guard import Blocked, Inside, guarded
+from server.observe import metrics, traces
+from server.observe.traces import Kind, span
 from server.webhooks.secrets import SigningKey
 
 # In flight at once from one process. A receiver that hangs holds its own few places and nobody else's.
@@ -99,6 +102,17 @@ class Sender:
 
     async def send(self, url: str, body: str, headers: dict[str, str]) -> Answer:
         """POST it. Never raises; a redirect is an answer, and its body nobody reads."""
+        began = time.perf_counter()
+        with span("webhook.send", kind=Kind.CLIENT) as sending:
+            # So that a receiver's own spans are part of the story. Not signed: it says nothing that matters.
+            answer = await self._send(url, body, {**headers, **traces.headers()})
+            sending.note(http_status=answer.http_status)
+            if answer.error is not None:
+                sending.fail(answer.error)
+        metrics.WEBHOOKS.observe(time.perf_counter() - began, _outcome(answer))
+        return answer
+
+    async def _send(self, url: str, body: str, headers: dict[str, str]) -> Answer:
         try:
             async with (
                 asyncio.timeout(self._timeout),
@@ -118,6 +132,13 @@ class Sender:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+
+def _outcome(answer: Answer) -> str:
+    """One of few words: statuses by their first digit."""
+    if answer.http_status is None:
+        return answer.error or "DELIVERED"
+    return "DELIVERED" if answer.is_delivered else f"HTTP_{answer.http_status // 100}XX"
 
 
 def _meaning(response: aiohttp.ClientResponse) -> Answer:
