@@ -3,6 +3,7 @@
 import re
 import secrets
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -48,6 +49,12 @@ async def live_of_instance(session: AsyncSession, instance_id: UUID) -> Attempt 
         select(Attempt).where(Attempt.instance_id == instance_id, Attempt.status.in_(LIVE_ATTEMPT))
     )
     return found.scalar_one_or_none()
+
+
+async def age(session: AsyncSession, attempt: Attempt) -> timedelta:
+    """How long ago it began, by the database's clock: those of two workers may differ, or jump."""
+    found = await session.execute(select(func.now() - Attempt.created_at).where(Attempt.id == attempt.id))
+    return found.scalar_one()
 
 
 async def begin(session: AsyncSession, instance: Instance, operation_id: UUID, candidate: Candidate) -> Attempt:
@@ -140,7 +147,6 @@ async def _add(session: AsyncSession, instance_id: UUID, operation_id: UUID, **f
         operation_id=operation_id,
         instance_id=instance_id,
         number=(last.scalar() or 0) + 1,
-        created_at=now(),
         **fields,
     )
     session.add(attempt)

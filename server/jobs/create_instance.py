@@ -37,6 +37,7 @@ class Standing:
 
     instance: Instance
     live: Attempt | None
+    doubted_for: timedelta  # how long nobody has known what came of `live`
     past: tuple[Attempt, ...]
     since: datetime
 
@@ -48,9 +49,11 @@ async def create_instance(work: CreateInstance, tools: Tools) -> Outcome:
         if operation is None:
             return Done()  # superseded or cancelled: a delete looks after whatever was made
         instance = await moves.locked(session, work.instance_id)
+        live = await attempts.live_of_instance(session, instance.id)
         standing = Standing(
             instance=instance,
-            live=await attempts.live_of_instance(session, instance.id),
+            live=live,
+            doubted_for=timedelta(0) if live is None else await attempts.age(session, live),
             past=tuple(await attempts.of_operation(session, work.operation_id)),
             since=operation.created_at,
         )
@@ -58,20 +61,21 @@ async def create_instance(work: CreateInstance, tools: Tools) -> Outcome:
         return Done()  # created by a run that died before it could say so; its monitor was enqueued with it
     try:
         if standing.live is not None:
-            return await settle(standing.instance, standing.live, work, tools)
+            return await settle(standing.instance, standing.live, standing.doubted_for, work, tools)
         return await _ask_next(standing, work, tools)
     except NovitaError as error:
         # Placing and looking up change nothing, so they may simply be done again later.
         return later(error, since=operation.created_at, tools=tools)
 
 
-async def settle(instance: Instance, attempt: Attempt, work: CreateInstance, tools: Tools) -> Outcome:
+async def settle(
+    instance: Instance, attempt: Attempt, waited: timedelta, work: CreateInstance, tools: Tools
+) -> Outcome:
     """Find out whether an attempt without an answer made something; adopt it if so."""
     found = await look_up(attempt, tools)
     if found is not None:
         await _adopt(instance, attempt, found, work, tools)
         return Done()
-    waited = now() - attempt.created_at
     patience = longest_doubt(tools)
     if waited < patience:
         return Again(after=min(patience - waited, growing_pause(waited, longest=timedelta(seconds=5))))

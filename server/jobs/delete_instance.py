@@ -23,11 +23,12 @@ async def delete_instance(work: DeleteInstance, tools: Tools) -> Outcome:
             return Done()
         instance = await moves.locked(session, work.instance_id)
         live = await attempts.live_of_instance(session, work.instance_id)
+        doubted_for = timedelta(0) if live is None else await attempts.age(session, live)
     since = operation.created_at
     try:
         if live is not None:
             # A create was under way when the delete came: what it made, if anything, has to go as well.
-            outcome = await _settle(instance, live, tools)
+            outcome = await _settle(instance, live, doubted_for, tools)
             if outcome is not None:
                 return outcome
             return Again(after=timedelta(0))
@@ -62,10 +63,10 @@ async def _is_gone(novita_id: str, instance: Instance, work: DeleteInstance, too
     return False
 
 
-async def _settle(instance: Instance, attempt: Attempt, tools: Tools) -> Outcome | None:
+async def _settle(instance: Instance, attempt: Attempt, waited: timedelta, tools: Tools) -> Outcome | None:
     """None once it is known what the attempt made; else when to look again."""
     found = await look_up(attempt, tools)
-    if found is None and (left := attempt.created_at + longest_doubt(tools) - now()) > timedelta(0):
+    if found is None and (left := longest_doubt(tools) - waited) > timedelta(0):
         return Again(after=min(left, timedelta(seconds=2)))
     async with tools.write() as session:
         if found is None:
