@@ -41,6 +41,7 @@ _GONE = (
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     asyncpg.ReadOnlySQLTransactionError,  # it was deposed
+    asyncpg.InsufficientResourcesError,  # no room: disk full, out of memory, too many connections
 )
 
 

@@ -35,6 +35,7 @@ class Breaking:
         self.injected: Counter[str] = Counter()
         self.wrong_farewells: list[str] = []
         self.farewells = 0
+        self.failed: list[str] = []
 
     async def run(self, faults: list[Fault]) -> None:
         """All of them; returns when the last is over and everything is mended."""
@@ -44,9 +45,15 @@ class Breaking:
                 await asyncio.sleep(max(0.0, began + fault.at - time.monotonic()))
                 self._say(str(fault))
                 self.injected[fault.kind] += 1
-                tasks.create_task(self._one(number, fault))
+                tasks.create_task(self._try(number, fault))
         self._stage.mend()
         await self._stage.control("faults", {"faults": []})
+
+    async def _try(self, number: int, fault: Fault) -> None:
+        try:
+            await self._one(number, fault)
+        except Exception as error:  # noqa: BLE001 - a fault that can't be carried out must not hide what the others did
+            self.failed.append(f"{fault}: {error!r}")
 
     async def _one(self, number: int, fault: Fault) -> None:
         stage = self._stage

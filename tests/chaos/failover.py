@@ -62,6 +62,8 @@ class Plan:
     callers: int = 3
     watchers: int = 8
     pause: float = 0.4  # of each caller between two creates
+    nodes: int = 3
+    comes_back: bool = True  # the server that failed, before the next one does
     kinds: tuple[str, ...] = ("machine dies", "machine dies", "Patroni hangs", "PostgreSQL dies")
 
 
@@ -87,7 +89,7 @@ class Report:
 
 async def chaos(plan: Plan) -> Report:
     async with AsyncExitStack() as stack:
-        made = await stack.enter_async_context(cluster())
+        made = await stack.enter_async_context(cluster(nodes=plan.nodes))
         await upgrade(made.url())
         return await Run(plan, made, stack).go()
 
@@ -158,13 +160,17 @@ class Run:
             self._counts[kind] += 1
             self._counts["failovers: another server promoted"] += after is not primary
             await self._writes_since(time.monotonic())
-            primary.thaw()
-            if primary.process is None:
-                await self._cluster.start(primary)
-            await self._cluster.is_whole()
+            if self._plan.comes_back:
+                await self._bring_back(primary)
             gap = self._longest_gap(began)
             self._back_after.append(gap)
             _say(f"  {number + 1:3} {kind:16} {primary.name} -> {after.name}, writing again after {gap:.1f} s")
+
+    async def _bring_back(self, node: Node) -> None:
+        node.thaw()
+        if node.process is None:
+            await self._cluster.start(node)
+        await self._cluster.is_whole()
 
     async def _fail(self, kind: str, primary: Node) -> Node:
         if kind == "machine dies":

@@ -80,7 +80,8 @@ async def chaos(
             await asyncio.gather(*tasks, return_exceptions=True)
             for task in tasks:
                 if not task.cancelled() and task.exception() is not None:
-                    verdict.notes.append(f"a part of the harness broke: {task.exception()!r}")
+                    verdict.broken.append(f"a part of the harness broke: {task.exception()!r}")
+            verdict.broken += run.breaking.failed
         lines = report(run, verdict, faults, seed=seed, seconds=time.monotonic() - began)
         if not verdict.is_good and keep is not None:
             await _keep(stage, keep)
@@ -167,6 +168,7 @@ def report(run: Run, verdict: Verdict, faults: list[Fault], *, seed: int, second
         words = f"{member.name}: processes, and the most memory of one"
         lines.append(f"  {words:46} {len(member.lives) + 1:>7,} {member.peak_bytes / 2**20:>6.0f} MB")
     lines += [f"  {note}" for note in verdict.notes]
+    lines += [f"BROKEN: {each}" for each in verdict.broken]
     for number, wrong in sorted(verdict.violations.items()):
         lines += [f"VIOLATION of {number}: {each}" for each in wrong[:20]]
     return lines

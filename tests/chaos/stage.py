@@ -158,14 +158,14 @@ class Stage:
     def fill_disk(self) -> None:
         """To the last byte."""
         assert self.disk is not None
-        with (self.disk / "ballast").open("ab") as ballast, contextlib.suppress(OSError):
-            while True:
-                ballast.write(b"\0" * 2**20)
-                ballast.flush()
-        with (self.disk / "ballast").open("ab") as ballast, contextlib.suppress(OSError):
-            while True:
-                ballast.write(b"\0" * 1024)
-                ballast.flush()
+        file = os.open(self.disk / "ballast", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        try:
+            for size in (2**20, 2**10):
+                with contextlib.suppress(OSError):
+                    while True:
+                        os.write(file, b"\0" * size)
+        finally:
+            os.close(file)
 
     def free_disk(self) -> None:
         if self.disk is not None:

@@ -49,6 +49,7 @@ class Verdict:
     checked: Counter[int] = field(default_factory=Counter[int])
     violations: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     notes: list[str] = field(default_factory=list[str])
+    broken: list[str] = field(default_factory=list[str])  # of ourselves: then nothing was proved
 
     def check(self, number: int, many: int, wrong: list[str]) -> None:
         self.checked[number] += many
@@ -56,7 +57,7 @@ class Verdict:
 
     @property
     def is_good(self) -> bool:
-        return not any(self.violations.values())
+        return not any(self.violations.values()) and not self.broken
 
 
 @dataclass
