@@ -12,7 +12,7 @@ const here = dirname(fileURLToPath(import.meta.url));
 const SCHEMA = join(here, "../../schema/schema.graphql");
 const DOCUMENTS = join(here, "../src/documents");
 const TARGET = join(here, "../src/generated/api.ts");
-const SCALARS = { ID: "string", String: "string", Int: "number", Float: "number", Boolean: "boolean", BigInt: "number", DateTime: "string" };
+const SCALARS = { ID: "string", String: "string", Int: "number", Float: "number", Boolean: "boolean", BigInt: "number", DateTime: "string", Duration: "number" };
 
 const schema = buildSchema(readFileSync(SCHEMA, "utf8"));
 const files = readdirSync(DOCUMENTS).filter((name) => name.endsWith(".graphql")).sort();

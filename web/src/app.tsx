@@ -2,6 +2,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { connect } from "./api/live.ts";
 import { followFleet } from "./live/fleet.ts";
+import { learnViewer } from "./live/viewer.ts";
 import { type Route, route } from "./route.ts";
 import { token } from "./session.ts";
 import { type Theme, theme } from "./theme.ts";
@@ -37,7 +38,9 @@ function Frame() {
   useEffect(() => {
     const disconnect = connect();
     const unfollow = followFleet();
+    const forget = learnViewer();
     return () => {
+      forget();
       unfollow();
       disconnect();
     };

@@ -7,10 +7,13 @@ const AROUND = 8;
 interface Props {
   count: number;
   label: string;
+  head: ComponentChildren;
+  // Instead of rows, when there are none.
+  nothing: ComponentChildren;
   children: (place: number) => ComponentChildren;
 }
 
-export function Virtual({ count, label, children }: Props) {
+export function Virtual({ count, label, head, nothing, children }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const [span, setSpan] = useState({ from: 0, to: 40, height: 48 });
 
@@ -49,10 +52,18 @@ export function Virtual({ count, label, children }: Props) {
   const lines: ComponentChildren[] = [];
   for (let place = from; place < to; place++) lines.push(children(place));
   return (
-    <div class="virtual" role="rowgroup" aria-label={label} ref={box} onScroll={look} onKeyDown={onKey} tabIndex={-1}>
-      <div class="spacer" role="presentation" style={{ height: `${from * span.height}px` }} />
-      {lines}
-      <div class="spacer" role="presentation" style={{ height: `${Math.max(0, count - to) * span.height}px` }} />
+    <div class="virtual" ref={box} onScroll={look} onKeyDown={onKey} tabIndex={-1}>
+      <div role="table" aria-label={label} aria-rowcount={count + 1}>
+        <div role="rowgroup" class="head-group">
+          {head}
+        </div>
+        <div role="rowgroup">
+          <div class="spacer" role="presentation" style={{ height: `${from * span.height}px` }} />
+          {lines}
+          <div class="spacer" role="presentation" style={{ height: `${Math.max(0, count - to) * span.height}px` }} />
+        </div>
+      </div>
+      {count === 0 && nothing}
     </div>
   );
 }

@@ -6,6 +6,7 @@ import { count, money, perMonth } from "../format.ts";
 import { fleet, isLoaded, seen, stats } from "../live/fleet.ts";
 import { chosen, type Column, type Group, groupOf, type Sorting } from "../live/order.ts";
 import type { Row } from "../live/rows.ts";
+import { may } from "../live/viewer.ts";
 import { HealthMark, StatusChip } from "../ui/chip.tsx";
 import { Hidden, Icon } from "../ui/icons.tsx";
 import { Empty } from "../ui/parts.tsx";
@@ -54,10 +55,12 @@ export function FleetView() {
     <div class="view fill">
       <header class="view-head">
         <h1>Fleet</h1>
-        <a class="button primary" href="#/create">
-          <Icon name="create" size={16} />
-          Create instance
-        </a>
+        {may("OPERATOR") && (
+          <a class="button primary" href="#/create">
+            <Icon name="create" size={16} />
+            Create instance
+          </a>
+        )}
       </header>
       <Summary />
       {isEmpty ? (
@@ -109,7 +112,7 @@ function Summary() {
       <fieldset class="groups">
         <legend class="hidden">Show</legend>
         {GROUPS.map((each) => (
-          <label key={each.group} class={`group ${each.group} ${group.value === each.group ? "on" : ""}`}>
+          <label key={each.group} class={`group ${each.group} ${counts[each.group] ? "some" : ""} ${group.value === each.group ? "on" : ""}`}>
             <input
               type="radio"
               name="group"
@@ -160,7 +163,7 @@ function Sorter() {
 }
 
 function Bulk({ marked, clear, total }: { marked: readonly Row[]; clear: () => void; total: number }) {
-  const stoppable = marked.filter((row) => row.actions.includes("STOP"));
+  const stoppable = marked.filter((row) => may("OPERATOR") && row.actions.includes("STOP"));
   const act = async (verb: "STOP" | "DELETE", rows: readonly Row[]) => {
     if (await performMany(verb, rows)) clear();
   };
@@ -172,7 +175,7 @@ function Bulk({ marked, clear, total }: { marked: readonly Row[]; clear: () => v
         <Icon name="stop" size={14} />
         Stop{stoppable.length > 0 && stoppable.length < marked.length ? ` ${stoppable.length}` : ""}
       </button>
-      <button type="button" class="button danger" onClick={() => act("DELETE", marked)}>
+      <button type="button" class="button danger" disabled={!may("OPERATOR")} onClick={() => act("DELETE", marked)}>
         <Icon name="trash" size={14} />
         Delete
       </button>
@@ -200,45 +203,39 @@ function Table({ shown, selected, setSelected }: TableProps) {
     const current = sorting.value;
     sorting.value = { column, descending: current.column === column && !current.descending };
   };
-  return (
-    <div class="table" role="table" aria-label="Instances" aria-rowcount={shown.length + 1}>
-      <div role="rowgroup">
-        <div class="row head" role="row" aria-rowindex={1}>
-          <div role="columnheader" class="cell-check">
-            <input
-              type="checkbox"
-              aria-label="Select all that are shown"
-              checked={all}
-              disabled={shown.length === 0}
-              onChange={() => setSelected(all ? new Set() : new Set(shown.map((row) => row.id)))}
-            />
-          </div>
-          {COLUMNS.map(({ column, text, right }) => {
-            const isOn = sorting.value.column === column;
-            const way = isOn ? (sorting.value.descending ? "descending" : "ascending") : "none";
-            return (
-              <div key={column} role="columnheader" aria-sort={way} class={right ? "right" : ""}>
-                <button type="button" class={`sort ${isOn ? "on" : ""}`} onClick={() => sortBy(column)}>
-                  {text}
-                  <Icon name={isOn && sorting.value.descending ? "up" : "down"} size={12} />
-                </button>
-              </div>
-            );
-          })}
-        </div>
+  const head = (
+    <div class="row head" role="row" aria-rowindex={1}>
+      <div role="columnheader" class="cell-check">
+        <input
+          type="checkbox"
+          aria-label="Select all that are shown"
+          checked={all}
+          disabled={shown.length === 0}
+          onChange={() => setSelected(all ? new Set() : new Set(shown.map((row) => row.id)))}
+        />
       </div>
-      {shown.length === 0 ? (
-        <Nothing />
-      ) : (
-        <Virtual count={shown.length} label="Instances">
-          {(place) => {
-            const row = shown[place];
-            return row ? (
-              <Line key={row.id} row={row} place={place} isMarked={selected.has(row.id)} toggle={toggle} />
-            ) : null;
-          }}
-        </Virtual>
-      )}
+      {COLUMNS.map(({ column, text, right }) => {
+        const isOn = sorting.value.column === column;
+        const way = isOn ? (sorting.value.descending ? "descending" : "ascending") : "none";
+        return (
+          <div key={column} role="columnheader" aria-sort={way} class={right ? "right" : ""}>
+            <button type="button" class={`sort ${isOn ? "on" : ""}`} onClick={() => sortBy(column)}>
+              {text}
+              <Icon name={isOn && sorting.value.descending ? "up" : "down"} size={12} />
+            </button>
+          </div>
+        );
+      })}
+    </div>
+  );
+  return (
+    <div class="table">
+      <Virtual count={shown.length} label="Instances" head={head} nothing={<Nothing />}>
+        {(place) => {
+          const row = shown[place];
+          return row ? <Line key={row.id} row={row} place={place} isMarked={selected.has(row.id)} toggle={toggle} /> : null;
+        }}
+      </Virtual>
     </div>
   );
 }
@@ -264,8 +261,8 @@ function Line({ row, place, isMarked, toggle }: { row: Row; place: number; isMar
       </div>
       <div role="cell" class="cell-region">{row.region ?? <span class="muted">{row.regions[0] ?? "–"}?</span>}</div>
       <div role="cell" class="cell-price right figures">
-        {row.pricePerHour ? money(row.pricePerHour) : <span class="muted">–</span>}
         {row.billingMode === "spot" && <span class="tag">spot</span>}
+        {row.pricePerHour ? money(row.pricePerHour) : <span class="muted">–</span>}
       </div>
       <div role="cell" class="cell-health">
         <HealthMark health={row.health} />

@@ -1,0 +1,247 @@
+// How it came to where it is, how to reach it, and what it is made of.
+import { clock, duration, money, words } from "../format.ts";
+import type { Detail, Entry } from "../live/story.ts";
+import { Chip, HealthMark, Shape, toneOf } from "../ui/chip.tsx";
+import { Copy } from "../ui/copy.tsx";
+import { Icon } from "../ui/icons.tsx";
+import { Panel } from "../ui/parts.tsx";
+import { Since } from "../ui/since.tsx";
+
+export function Overview({ instance, entries }: { instance: Detail; entries: readonly Entry[] }) {
+  return (
+    <div class="columns">
+      <div class="stack">
+        <Timeline instance={instance} entries={entries} />
+      </div>
+      <div class="stack">
+        <Reach instance={instance} />
+        <Probes instance={instance} />
+        <Facts instance={instance} />
+      </div>
+    </div>
+  );
+}
+
+interface Step {
+  readonly key: string;
+  readonly at: string;
+  readonly isMajor: boolean;
+  readonly entry: Entry;
+}
+
+function Timeline({ instance, entries }: { instance: Detail; entries: readonly Entry[] }) {
+  const steps: Step[] = entries.map((entry) => ({ key: entry.id, at: entry.occurredAt, isMajor: entry.status !== null, entry }));
+  const major = steps.filter((step) => step.isMajor);
+  const until = new Map(major.map((step, place) => [step.key, major[place + 1]?.at ?? null]));
+  return (
+    <Panel title="Timeline" aside={<span class="muted figures">{major.length} transitions</span>}>
+      <ol class="timeline">
+        {steps.toReversed().map((step) => (
+          <li key={step.key} class={step.isMajor ? toneOf(step.entry.status ?? "CREATING") : "minor"}>
+            <span class="dot">{step.isMajor && <Shape tone={toneOf(step.entry.status ?? "CREATING")} />}</span>
+            <div class="what">{describe(step.entry, instance)}</div>
+            <div class="when">
+              <time dateTime={step.at}>{clock(step.at)}</time>
+              {step.isMajor && step.entry.status !== "DELETED" && (
+                <small>
+                  <Lasted from={step.at} to={until.get(step.key) ?? null} />
+                </small>
+              )}
+            </div>
+          </li>
+        ))}
+      </ol>
+    </Panel>
+  );
+}
+
+function Lasted({ from, to }: { from: string; to: string | null }) {
+  if (to === null) return <Since at={from} />;
+  const taken = Date.parse(to) - Date.parse(from);
+  return <>{taken < 1000 ? `${taken} ms` : duration(taken)}</>;
+}
+
+function describe(entry: Entry, instance: Detail) {
+  if (entry.status) {
+    const reason = entry.instance?.failure?.message ?? entry.instance?.statusReason;
+    const where = entry.status === "STARTING" && entry.instance?.region ? `in ${entry.instance.region}` : null;
+    return (
+      <>
+        <strong>{words(entry.status)}</strong>
+        {(reason ?? where) && <p>{reason ?? where}</p>}
+      </>
+    );
+  }
+  if (entry.health) {
+    const slowest = Math.max(...entry.health.endpoints.map((each) => each.latencyMs));
+    const wrong = entry.health.endpoints.find((each) => each.error)?.error;
+    return (
+      <>
+        Probed: {words(entry.health.status).toLowerCase()} in {Math.round(slowest)} ms{wrong && `. ${wrong.message}`}
+      </>
+    );
+  }
+  if (entry.operation) {
+    const { kind, status, error, phase } = entry.operation;
+    if (entry.type === "operation.finished") {
+      return (
+        <>
+          {words(kind)} {status === "SUCCEEDED" ? "done" : words(status).toLowerCase()}
+          {error && `: ${error.message}`}
+        </>
+      );
+    }
+    return (
+      <>
+        {words(kind)}: {phase === "WAITING" ? "accepted" : words(phase).toLowerCase()}
+      </>
+    );
+  }
+  if (entry.type === "attempt.finished") {
+    const attempts = instance.operations.flatMap((operation) => operation.attempts).filter((each) => each.finishedAt);
+    const at = Date.parse(entry.occurredAt);
+    const attempt = attempts.toSorted((one, other) => distance(one.finishedAt, at) - distance(other.finishedAt, at))[0];
+    if (attempt) {
+      return (
+        <>
+          {attempt.region} {attempt.billingMode}: {words(attempt.status).toLowerCase()}
+          {attempt.reasonMessage && `. ${attempt.reasonMessage}`}
+        </>
+      );
+    }
+    return <>An attempt ended</>;
+  }
+  if (entry.type === "instance.changed") return <>Something about it changed</>;
+  return <>{words(entry.type.replaceAll(".", " "))}</>;
+}
+
+function distance(finishedAt: string | null, at: number): number {
+  return finishedAt ? Math.abs(Date.parse(finishedAt) - at) : Number.POSITIVE_INFINITY;
+}
+
+function Reach({ instance }: { instance: Detail }) {
+  return (
+    <Panel title="How to reach it">
+      {instance.endpoints.length === 0 ? (
+        <p class="body muted">
+          {instance.status === "EXITED" ? "Nowhere while it is stopped." : "Its addresses appear here as soon as the machine is up."}
+        </p>
+      ) : (
+        <ul class="reach">
+          {instance.endpoints.map((endpoint) => (
+            <li key={endpoint.port}>
+              <span class="tag">{endpoint.port}</span>
+              <span class="mono" title={endpoint.address}>
+                {endpoint.address}
+              </span>
+              {endpoint.type === "http" && (
+                <a class="icon-button" href={endpoint.address} target="_blank" rel="noreferrer" aria-label={`Open port ${endpoint.port}`}>
+                  <Icon name="open" size={16} />
+                </a>
+              )}
+              <Copy text={endpoint.address} label={`the address of port ${endpoint.port}`} />
+            </li>
+          ))}
+        </ul>
+      )}
+    </Panel>
+  );
+}
+
+function Probes({ instance }: { instance: Detail }) {
+  const { health } = instance;
+  return (
+    <Panel title="Health" aside={health && <HealthMark health={health.status} />}>
+      {!health ? (
+        <p class="body muted">Nothing was probed in this run.</p>
+      ) : (
+        health.endpoints.map((probe) => (
+          <div key={probe.port} class="probe">
+            <span>
+              Port {probe.port} <span class="muted">{probe.type}</span>
+            </span>
+            <span class="figures">
+              {probe.httpStatus !== null && <span class="tag">{probe.httpStatus}</span>} {Math.round(probe.latencyMs)} ms
+            </span>
+            <p>
+              {probe.error ? `${words(probe.error.kind)}: ${probe.error.message}` : "Answers as it should"} · probed {probe.attempts} ×,{" "}
+              <Since at={probe.checkedAt} /> ago
+            </p>
+          </div>
+        ))
+      )}
+    </Panel>
+  );
+}
+
+function Facts({ instance }: { instance: Detail }) {
+  const ports = instance.ports.map((port) => `${port.port}/${port.type}`).join(", ");
+  return (
+    <Panel title="What it is">
+      <dl class="facts body">
+        <dt>Image</dt>
+        <dd class="mono">{instance.image}</dd>
+        {instance.command && (
+          <>
+            <dt>Command</dt>
+            <dd class="mono">{instance.command}</dd>
+          </>
+        )}
+        <dt>Root disk</dt>
+        <dd>{instance.rootfsSizeGb} GB</dd>
+        <dt>Ports</dt>
+        <dd>{ports || "none"}</dd>
+        <dt>Paid</dt>
+        <dd>
+          {words(instance.billing)}
+          {instance.maxHourlyPrice && `, at most ${money(instance.maxHourlyPrice)} an hour`}
+        </dd>
+        <dt>Regions</dt>
+        <dd>{instance.regions.join(", ")}</dd>
+        {instance.labels.length > 0 && (
+          <>
+            <dt>Labels</dt>
+            <dd>
+              {instance.labels.map((label) => (
+                <span key={label.key} class="tag">
+                  {label.key}={label.value}
+                </span>
+              ))}
+            </dd>
+          </>
+        )}
+        {instance.env.length > 0 && (
+          <>
+            <dt>Environment</dt>
+            <dd class="mono">{instance.env.map((each) => each.key).join(", ")}</dd>
+          </>
+        )}
+        {instance.webhook && (
+          <>
+            <dt>Webhook</dt>
+            <dd>
+              <span class="mono">{instance.webhook.url}</span> {instance.webhook.disabledAt && <Chip tone="bad">switched off by 410</Chip>}
+            </dd>
+          </>
+        )}
+        <dt>Id</dt>
+        <dd class="mono">
+          {instance.id} <Copy text={instance.id} label="the id" />
+        </dd>
+        {instance.novitaId && (
+          <>
+            <dt>At the provider</dt>
+            <dd class="mono">
+              {instance.novitaId}
+              {instance.novitaStatus && `, ${instance.novitaStatus}`}
+            </dd>
+          </>
+        )}
+        <dt>Age</dt>
+        <dd>
+          <Since at={instance.createdAt} until={instance.deletedAt} />
+        </dd>
+      </dl>
+    </Panel>
+  );
+}
