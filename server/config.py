@@ -195,7 +195,7 @@ class Settings(BaseSettings):
     query_max_directives: int = Field(default=50, ge=0, description="Directives of an operation, counted likewise.")
     query_max_root_fields: int = Field(default=20, ge=1, description="Fields that one operation may begin with.")
     query_max_cost: int = Field(
-        default=50_000, ge=1, description="Values that an answer may hold at most, as counted in docs/api.md."
+        default=20_000, ge=1, description="Values that an answer may hold at most, as counted in docs/api.md."
     )
     introspection: bool = Field(default=True, description="Whether clients may ask for the schema.")
     suggestions: bool = Field(default=True, description="Whether errors say which name may have been meant.")

@@ -1,9 +1,19 @@
 """Where the GraphQL library's types say Unknown, and strict checking would have nothing to hold on to."""
 
-from typing import Any
+from typing import Any, cast
 
-from graphql import GraphQLArgument, GraphQLField
+from graphql import GraphQLArgument, GraphQLField, GraphQLNamedType, GraphQLSchema, get_named_type
+from strawberry import Schema
+
+
+def core_of(schema: Schema) -> GraphQLSchema:
+    return schema._schema  # pyright: ignore[reportPrivateUsage] - it has no other name
 
 
 def type_of(field: GraphQLField | GraphQLArgument) -> Any:
     return field.type  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def named(type: Any) -> GraphQLNamedType:
+    """Without the lists and exclamation marks around it."""
+    return cast("GraphQLNamedType", get_named_type(type))

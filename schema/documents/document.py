@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from graphql import DocumentNode, GraphQLError, OperationDefinitionNode, OperationType
+from graphql import DocumentNode, FieldNode, GraphQLError, OperationDefinitionNode, OperationType
+
+from schema.documents.cost import Cost
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -13,6 +15,7 @@ class Operation:
     """
 
     node: OperationDefinitionNode
+    cost: Cost
     after: str | None
     is_plain: bool
 
@@ -23,6 +26,11 @@ class Operation:
     @property
     def name(self) -> str | None:
         return None if self.node.name is None else self.node.name.value
+
+    @property
+    def fields(self) -> list[str]:
+        """What it asks for at its root, by the schema's names; what comes from fragments is left out."""
+        return [each.name.value for each in self.node.selection_set.selections if isinstance(each, FieldNode)]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -36,7 +44,9 @@ class Document:
     def operation(self, name: str | None) -> Operation:
         """Raises GraphQLError when it has none of that name, or several and no name was given."""
         if name is None:
-            if len(self.operations) != 1:
+            if not self.operations:
+                raise GraphQLError("The document has no operation.")
+            if len(self.operations) > 1:
                 raise GraphQLError("The document has several operations: say which with operationName.")
             return next(iter(self.operations.values()))
         try:

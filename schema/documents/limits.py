@@ -18,7 +18,7 @@ class Limits:
     aliases: int = 100
     directives: int = 50
     root_fields: int = 20
-    cost: int = 50_000
+    cost: int = 20_000
 
     @classmethod
     def of(cls, settings: Settings) -> "Limits":

@@ -26,12 +26,11 @@ from graphql import (
     SelectionSetNode,
     ValueNode,
     VariableNode,
-    get_named_type,
     is_leaf_type,
     is_object_type,
 )
 
-from schema.documents.core import type_of
+from schema.documents.core import named, type_of
 
 TURNS = 10  # how often a field may be looked at: more than that takes interfaces nested on purpose
 
@@ -114,7 +113,7 @@ class _Check:
 
     def _inside(self, group: Iterable[_Field]) -> list[_Field]:
         return self.fields_of(
-            (field.node.selection_set, get_named_type(type_of(field.definition)))
+            (field.node.selection_set, named(type_of(field.definition)))
             for field in group
             if field.node.selection_set is not None
         )
@@ -173,7 +172,7 @@ def _by_parent(group: list[_Field]) -> Iterable[list[_Field]]:
 
 def _differ(one: Any, other: Any) -> bool:
     """Lists and what is never null must be so on both sides; below that, only what has no fields of its own."""
-    names: tuple[Any, Any] = get_named_type(one), get_named_type(other)
+    names = named(one), named(other)
     wraps = str(one).replace(names[0].name, ""), str(other).replace(names[1].name, "")
     return wraps[0] != wraps[1] or ((is_leaf_type(names[0]) or is_leaf_type(names[1])) and names[0] is not names[1])
 

@@ -35,7 +35,7 @@ def read_request(given: object) -> Request:
     hash = _hash(given)
     if not query and hash is None:
         raise Malformed("query is missing, and there is no hash in its place")
-    return Request(query or "", name or None, variables, hash)
+    return Request(query or "", name, variables, hash)
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:

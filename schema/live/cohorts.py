@@ -2,18 +2,20 @@
 
 from uuid import UUID, uuid4
 
+import orjson
 from strawberry import Schema
 
 from schema import ids
 from schema.context import Context, Services
+from schema.documents.document import Document, Operation
+from schema.documents.request import Request
 from schema.live.cohort import Cohort
-from schema.live.documents import Document, Documents
-from schema.live.execution import Execution, begin, core_of
+from schema.live.execution import Execution, begin
 from schema.live.member import Member
-from schema.live.messages import Request
 from schema.live.results import Results
 from server.auth.caller import Caller
 from server.events.cursor import Cursor
+from server.observe import requests
 from server.words import Role
 
 # What was asked, and on whose behalf: a project and a role, which is all that an execution may depend on.
@@ -27,7 +29,6 @@ class Cohorts:
         self._schema = schema
         self._services = services
         self._cohorts: dict[Key, Cohort] = {}
-        self.documents = Documents(core_of(schema))
 
     def __len__(self) -> int:
         return len(self._cohorts)
@@ -43,8 +44,9 @@ class Cohorts:
 
         `resume_at` is the place that a client remembered by itself, and goes before the one in the request.
         """
-        key = (document.key(request), caller.project_id, caller.role)
         operation = document.operation(request.operation_name)
+        requests.carries(operation.kind.value, operation.fields)
+        key = (_asked(document, operation, request), caller.project_id, caller.role)
         cohort = self._running(key)
         given = request.variables.get(operation.after) if operation.after is not None else None
         if cohort is None or not operation.is_plain or not (given is None or isinstance(given, str)):
@@ -69,7 +71,7 @@ class Cohorts:
             if self._cohorts.get(key) is cohort:
                 del self._cohorts[key]
 
-        cohort = Cohort(execution, Results(self._schema, context), on_empty=forget)
+        cohort = Cohort(execution, Results(context.request_id), on_empty=forget)
         self._cohorts[key] = cohort
         return cohort
 
@@ -78,3 +80,11 @@ class Cohorts:
         context = Context(self._services, request_id=f"sub_{uuid4().hex[:20]}", is_socket=True)
         context.admit(Caller(project_id=caller.project_id, token_id=ids.NOBODY, role=caller.role))
         return context
+
+
+def _asked(document: Document, operation: Operation, request: Request) -> tuple[str, str | None, bytes]:
+    """Equal for requests that ask for the same, wherever each of them wants to begin."""
+    variables = request.variables
+    if operation.after is not None and operation.after in variables:
+        variables = {name: value for name, value in variables.items() if name != operation.after}
+    return document.text, request.operation_name, orjson.dumps(variables, option=orjson.OPT_SORT_KEYS)

@@ -1,11 +1,11 @@
 """The handshake of a WebSocket: where it comes from, and which protocol it speaks."""
 
 from typing import cast
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
+from schema.http.origins import is_welcome
 from schema.live.hub import Hub
 from schema.live.socket import BAD_PROTOCOL, PROTOCOL, Socket, Wire
 
@@ -32,10 +32,3 @@ async def serve_socket(
         return
     await send({"type": "websocket.accept", "subprotocol": PROTOCOL})
     await Socket(hub, wire).serve(receive, headers.get("authorization"))
-
-
-def is_welcome(origin: str | None, host: str | None, allowed_origins: tuple[str, ...]) -> bool:
-    """Pages of our own and of the allowed origins; and whoever is no page, for only browsers say where they are."""
-    if origin is None:
-        return True
-    return origin.rstrip("/") in allowed_origins or (host is not None and urlsplit(origin).netloc == host)

@@ -4,21 +4,15 @@ from inspect import isawaitable
 from typing import Any, cast
 
 import graphql
-from graphql import ExecutionResult, GraphQLError, GraphQLSchema
+from graphql import ExecutionResult, GraphQLError
 from strawberry import Schema
 
 from schema.context import Context
-from schema.live.documents import Document
+from schema.documents.core import core_of
+from schema.documents.document import Document
+from schema.documents.request import Request
+from schema.execution.run import Unfit
 from schema.live.feeds import Feed
-from schema.live.messages import Request
-
-
-class Unfit(Exception):
-    """Why a subscription can't begin."""
-
-    def __init__(self, errors: list[GraphQLError]) -> None:
-        super().__init__(errors)
-        self.errors = errors
 
 
 class Execution:
@@ -58,7 +52,3 @@ async def begin(schema: Schema, document: Document, request: Request, context: C
     if not isinstance(stream, Feed):
         raise TypeError("a subscription answers with a Feed")
     return Execution(executor, stream)
-
-
-def core_of(schema: Schema) -> GraphQLSchema:
-    return schema._schema  # pyright: ignore[reportPrivateUsage] - it has no other name

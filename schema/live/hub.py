@@ -7,23 +7,32 @@ import time
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from hashlib import sha256
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import structlog
-from graphql import GraphQLError
+from graphql import ExecutionResult, GraphQLError, OperationType
 from strawberry import Schema
 
-from schema.context import Context, Services
+from schema.answers import Answer, Answers
+from schema.context import Services
+from schema.documents.core import core_of
+from schema.documents.document import Document, Operation
+from schema.documents.documents import Documents
+from schema.documents.request import Request
+from schema.faults import shown
 from schema.live.census import Census
 from schema.live.cohorts import Cohorts
 from schema.live.limits import Limits
 from schema.live.member import Errors
-from schema.live.messages import Request
-from schema.live.results import Results, encoded
+from schema.rates import Rates
 from server.auth.caller import Caller
 from server.db.trouble import is_database_away
+from server.observe.requests import ERROR, OK, Arrival
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 BELIEVED = timedelta(seconds=1)
 CHANGES_WITHIN = timedelta(seconds=5)  # for what is being changed when the process stops
@@ -35,12 +44,16 @@ class Hub:
     def __init__(self, schema: Schema, services: Services) -> None:
         self._schema = schema
         self._services = services
+        self.settings = services.settings
         self.limits = Limits.of(services.settings)
         self.census = Census(self.limits)
+        self.documents = Documents.of(core_of(schema), services.settings)
+        self.rates = Rates(services.settings.request_rate_limit)
         self.cohorts = Cohorts(schema, services)
+        self.answers = Answers(services, self.documents.limits.cost, self._carry)
         self.is_stopping = False
         self._greeting: dict[bytes, asyncio.Future[Caller | None]] = {}
-        self._running: dict[asyncio.Task[None], bool] = {}  # and whether it changes anything
+        self._running: dict[asyncio.Task[Any], bool] = {}  # and whether it changes anything
         self._keeper: asyncio.Task[None] | None = None
 
     def wake(self) -> None:
@@ -86,37 +99,50 @@ class Hub:
             asyncio.get_running_loop().call_later(BELIEVED.total_seconds(), self._greeting.pop, key, None)
         return await asyncio.shield(asked)
 
-    async def execute(self, request: Request, caller: Caller) -> bytes:
-        """The answer to a query or a mutation."""
-        context = Context(self._services, request_id=f"req_{uuid4().hex[:20]}", is_socket=False)
-        context.admit(caller)
-        with structlog.contextvars.bound_contextvars(request_id=context.request_id):
-            result = await self._schema.execute(
-                request.query,
-                variable_values=request.variables,
-                context_value=context,
-                operation_name=request.operation_name,
-            )
-        answer: dict[str, object] = {"data": result.data}
-        if result.errors:
-            answer["errors"] = [error.formatted for error in result.errors]
-        return encoded(answer)
+    async def answer(self, document: Document, operation: Operation, request: Request, caller: Caller) -> Answer:
+        """To a query or a mutation over a connection that has many."""
+        request_id = new_request_id()
+        with structlog.contextvars.bound_contextvars(request_id=request_id), Arrival("socket") as arrival:
+            answer = await self.answers.of(document, operation, request.variables, caller, request_id)
+            arrival.answered(OK if answer.has_data else ERROR)
+            return answer
+
+    def find(self, request: Request, caller: Caller) -> tuple[Document, Operation] | Errors:
+        """What somebody who is connected asks for, or why it is not begun."""
+        wait = self.rates.take(caller.token_id)
+        if wait is not None:
+            return self.shown([too_often(wait)])
+        document = self.documents.find(request)
+        if not isinstance(document, Document):
+            return self.shown(document)
+        try:
+            operation = document.operation(request.operation_name)
+        except GraphQLError as error:
+            return self.shown([error])
+        if operation.kind is OperationType.SUBSCRIPTION:  # the others are counted where they are answered
+            too_costly = self.answers.too_costly(operation.cost.of(request.variables))
+            if too_costly is not None:
+                return self.shown([too_costly])
+        return document, operation
 
     def shown(self, errors: Sequence[GraphQLError]) -> Errors:
-        return Results(self._schema, None).shown(errors)
+        return shown(errors, new_request_id())
 
-    def run(self, work: Coroutine[None, None, None], *, is_change: bool) -> asyncio.Task[None]:
+    def _carry(self, work: Coroutine[Any, Any, ExecutionResult]) -> "asyncio.Task[ExecutionResult]":
+        return self.run(work, is_change=True)
+
+    def run(self, work: Coroutine[Any, Any, T], *, is_change: bool) -> "asyncio.Task[T]":
         task = asyncio.create_task(work, name="operation")
         self._running[task] = is_change
         task.add_done_callback(self._over)
         return task
 
-    def let_go(self, task: asyncio.Task[None]) -> None:
+    def let_go(self, task: asyncio.Task[Any]) -> None:
         """Nobody waits for the answer any more."""
         if not self._running.get(task, True):
             task.cancel()
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _over(self, task: asyncio.Task[Any]) -> None:
         self._running.pop(task, None)
         if not task.cancelled() and task.exception() is not None:
             log.error("socket.operation_failed", exc_info=task.exception())
@@ -154,6 +180,16 @@ class Hub:
         for connection in list(self.census.connections):
             if connection.caller is not None and connection.caller.token_id in gone:
                 connection.expel()
+
+
+def new_request_id() -> str:
+    return f"req_{uuid4().hex[:20]}"
+
+
+def too_often(wait_ms: int) -> GraphQLError:
+    message = "This token asks too often."
+    extensions = {"code": "RATE_LIMITED", "retryable": True, "retryAfterMs": wait_ms}
+    return GraphQLError(message, extensions=extensions)
 
 
 def _looked_at(asked: "asyncio.Future[Caller | None]") -> None:

@@ -1,10 +1,11 @@
 """What a client may say in graphql-transport-ws, checked to the letter."""
 
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import orjson
 
+from schema.documents.request import Malformed, Request, is_object, read_request
 from schema.live.limits import LONGEST_ID
 
 WITH_PAYLOAD = frozenset({"connection_init", "ping", "pong"})
@@ -12,15 +13,6 @@ WITH_PAYLOAD = frozenset({"connection_init", "ping", "pong"})
 
 class BadMessage(Exception):
     """The socket is closed with 4400 and this reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A GraphQL request, however it came."""
-
-    query: str
-    operation_name: str | None
-    variables: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +40,27 @@ def read_message(text: str) -> ClientMessage:
         payload = found.get("payload")
         if not is_object(payload):
             raise BadMessage("The payload of subscribe is not an object")
-        return ClientMessage(kind, id=_id(found), request=read_request(payload))
+        return ClientMessage(kind, id=_id(found), request=_request(payload))
     if kind == "complete":
         return ClientMessage(kind, id=_id(found))
     raise BadMessage("There is no message of that type for servers")
 
 
-def read_request(payload: dict[str, Any]) -> Request:
-    """The parameters of a request; raises BadMessage when one has the wrong type."""
-    query, name = payload.get("query"), payload.get("operationName")
-    if not isinstance(query, str) or not query:
-        raise BadMessage("query is not a text")
-    if name is not None and not isinstance(name, str):
-        raise BadMessage("operationName is not a text")
-    variables = _object_or_none(payload, "variables") or {}
-    _object_or_none(payload, "extensions")
+def _request(payload: dict[str, Any]) -> Request:
+    try:
+        request = read_request(payload)
+        check_depth(request.variables)
+    except Malformed as error:
+        raise BadMessage(str(error)) from None
+    return request
+
+
+def check_depth(variables: dict[str, Any]) -> None:
+    """What can't be written again can't be compared with what others ask for; raises Malformed."""
     try:
         orjson.dumps(variables, option=orjson.OPT_SORT_KEYS)
     except TypeError:
-        raise BadMessage("variables are nested too deeply") from None
-    return Request(query, name, variables)
+        raise Malformed("variables are nested too deeply") from None
 
 
 def _id(message: dict[str, Any]) -> str:
@@ -86,7 +79,3 @@ def _object_or_none(holder: dict[str, Any], name: str) -> dict[str, Any] | None:
     if not is_object(value):
         raise BadMessage(f"{name} is not an object")
     return value
-
-
-def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
-    return isinstance(value, dict)

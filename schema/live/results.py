@@ -1,46 +1,35 @@
 """Results and errors as bytes, with nothing in them that a client should not see."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import orjson
 from graphql import ExecutionResult, GraphQLError
-from strawberry import Schema
-from strawberry.types import ExecutionContext
-from strawberry.types import ExecutionResult as StrawberryResult
 
-from schema.context import Context
+from schema.faults import shown
 from server.errors import CursorExpired, Lagging, Refused
 
 
 class Results:
     """For one operation: errors carry its request id."""
 
-    __slots__ = ("_context", "_schema")
+    __slots__ = ("_request_id",)
 
-    def __init__(self, schema: Schema, context: Context | None) -> None:
-        self._schema = schema
-        self._context = context
+    def __init__(self, request_id: str) -> None:
+        self._request_id = request_id
 
-    def body_of(self, result: ExecutionResult | StrawberryResult) -> bytes:
+    def body_of(self, result: ExecutionResult) -> bytes:
         """The result of an execution whose errors nobody has looked at yet."""
         answer: dict[str, Any] = {"data": result.data}
         if result.errors:
-            answer["errors"] = self.shown(result.errors)
+            answer["errors"] = shown(result.errors, self._request_id)
         return encoded(answer)
 
     def errors_of(self, error: Exception) -> list[dict[str, Any]]:
         """What a failed subscription ends with."""
         fault = fault_of(error)
-        return self.shown([fault or GraphQLError("Something went wrong on our side.", original_error=error)])
-
-    def shown(self, errors: Sequence[GraphQLError]) -> list[dict[str, Any]]:
-        """As clients see them; faults of ours are logged and masked on the way."""
-        errors = list(errors)
-        context = ExecutionContext(query=None, schema=self._schema, allowed_operations=(), context=self._context)
-        self._schema.process_errors(errors, context)
-        return [dict(error.formatted) for error in errors]
+        fault = fault or GraphQLError("Something went wrong on our side.", original_error=error)
+        return shown([fault], self._request_id)
 
 
 def fault_of(error: Exception) -> GraphQLError | None:

@@ -9,11 +9,12 @@ import structlog
 from graphql import GraphQLError, OperationType
 from starlette.types import Receive
 
-from schema.live.documents import Document
+from schema.documents.document import Document, Operation
+from schema.documents.request import Request
 from schema.live.execution import Unfit
 from schema.live.hub import Hub
 from schema.live.member import Errors, Member, Message
-from schema.live.messages import BadMessage, ClientMessage, Request, read_message
+from schema.live.messages import BadMessage, ClientMessage, read_message
 from schema.live.results import encoded, fault_of
 from server.auth.caller import Caller
 from server.clock import now
@@ -151,26 +152,23 @@ class Socket:
             self.wire.end(DUPLICATE, f"Subscriber for {message.id[:60]} already exists")
             return
         hub = self._hub
-        found = hub.cohorts.documents.read(request.query)
-        if not isinstance(found, Document):
-            self._say_errors(message.id, hub.shown(found))
+        found = hub.find(request, caller)
+        if isinstance(found, list):
+            self._say_errors(message.id, found)
             return
-        try:
-            operation = found.operation(request.operation_name)
-        except GraphQLError as error:
-            self._say_errors(message.id, hub.shown([error]))
-            return
+        document, operation = found
         if len(self._operations) >= hub.limits.operations_per_socket or not hub.census.begin(caller):
             self._say_errors(message.id, hub.shown([_too_many()]))
             return
         if operation.kind is OperationType.SUBSCRIPTION:
             member = SocketMember(self, message.id)
             self._operations[message.id] = member
-            await self._join(member, request, found, caller)
+            await self._join(member, request, document, caller)
         else:
             # A change that was begun is carried through, whoever is still there to hear of it.
             is_change = operation.kind is OperationType.MUTATION
-            task = hub.run(self._answer(message.id, request, caller), is_change=is_change)
+            work = self._answer(message.id, document, operation, request, caller)
+            task = hub.run(work, is_change=is_change)
             task.add_done_callback(lambda _: hub.census.end(caller))
             self._operations[message.id] = task
 
@@ -184,13 +182,19 @@ class Socket:
             fault = fault_of(error) or GraphQLError("Something went wrong on our side.", original_error=error)
             member.finish(hub.shown([fault]))
 
-    async def _answer(self, id: str, request: Request, caller: Caller) -> None:
-        """A query or a mutation: one result and the end."""
-        body = await self._hub.execute(request, caller)
-        if self._operations.get(id) is asyncio.current_task():
-            del self._operations[id]
-            self.wire.write(_start(id), body + b"}")
+    async def _answer(
+        self, id: str, document: Document, operation: Operation, request: Request, caller: Caller
+    ) -> None:
+        """A query or a mutation: one result and the end, or why it was not carried out."""
+        answer = await self._hub.answer(document, operation, request, caller)
+        if self._operations.get(id) is not asyncio.current_task():
+            return
+        del self._operations[id]
+        if answer.has_data:
+            self.wire.write(_start(id), encoded(answer.body) + b"}")
             self._say(encoded({"id": id, "type": "complete"}))
+        else:
+            self._say_errors(id, answer.errors)
 
     def _complete(self, id: str) -> None:
         operation = self._operations.pop(id, None)

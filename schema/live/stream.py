@@ -6,22 +6,22 @@ The distinct connections mode of https://github.com/enisdenjo/graphql-sse/blob/m
 import asyncio
 from typing import Any
 
-import orjson
 from graphql import GraphQLError, OperationType
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
 
-from schema.live import messages
-from schema.live.documents import Document, Operation
-from schema.live.execution import Unfit
+from schema.documents.document import Document, Operation
+from schema.documents.request import Malformed, Request
+from schema.execution.run import Unfit
+from schema.http.refusal import Refusal
 from schema.live.hub import Hub
 from schema.live.member import Errors, Member, Message
+from schema.live.messages import check_depth
 from schema.live.results import encoded, fault_of
 from server.auth.caller import Caller
 from server.clock import now
+from server.observe import requests
 
-MEDIA_TYPE = "text/event-stream"
+Headers = list[tuple[bytes, bytes]]
 WAITING = 64 * 1024  # bytes; who is further behind reads on from the log
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -30,20 +30,6 @@ HEADERS = [
 ]
 HEARTBEAT = b":\n\n"
 COMPLETE = b"event: complete\ndata:\n\n"
-
-
-class Refusal(Exception):
-    """Not even a stream: a status and a sentence."""
-
-    def __init__(self, status: int, message: str, code: str = "BAD_REQUEST") -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.code = code
-
-
-def wants_stream(request: Request) -> bool:
-    return MEDIA_TYPE in request.headers.get("accept", "")
 
 
 class Stream:
@@ -62,66 +48,62 @@ class Stream:
         self._is_last = False
         self._is_cut = False
 
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(
+        self, asked: Request, headers: Headers, last_event_id: str | None, receive: Receive, send: Send, *, is_get: bool
+    ) -> None:
+        """`headers` go out with those of a stream; raises Refusal before anything is sent."""
         hub = self._hub
         try:
-            asked = await _read(Request(scope, receive), hub.limits.socket_message_bytes)
-        except Refusal as refusal:
-            await self._refuse(refusal)(scope, receive, send)
-            return
-        except ClientDisconnect:
-            return
-        try:
-            document = hub.cohorts.documents.read(asked.query)
-            operation = document.operation(asked.operation_name) if isinstance(document, Document) else None
-            if scope["method"] == "GET" and operation is not None and operation.kind is OperationType.MUTATION:
-                raise Refusal(405, "A GET must not change anything.")
-            if hub.is_stopping or hub.census.is_full or not hub.census.admit(self._who):
-                raise Refusal(429, "Too many streams are open.", "TOO_MANY_OPERATIONS")
-        except Refusal as refusal:
-            await self._refuse(refusal)(scope, receive, send)
-            return
-        except GraphQLError as error:
-            document, operation = [error], None
+            check_depth(asked.variables)
+        except Malformed as error:
+            raise Refusal(400, f"{error}.") from None
+        found = hub.find(asked, self._who)
+        if is_get and not isinstance(found, list) and found[1].kind is OperationType.MUTATION:
+            raise Refusal(405, "A GET must not change anything.", headers=((b"allow", b"POST"),))
+        if not isinstance(found, list):
+            requests.carries(found[1].kind.value, found[1].fields)  # now: the answer is about to begin
+        if hub.is_stopping or hub.census.is_full or not hub.census.admit(self._who):
+            raise Refusal(429, "Too many streams are open.", "TOO_MANY_OPERATIONS", retry_after_ms=1000)
         hub.census.enter(self)
         hub.wake()
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, self._id_header()]})
-            await self._run(asked, document, operation, Request(scope).headers.get("last-event-id"), receive, send)
+            await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *headers]})
+            if isinstance(found, list):
+                await self._fail(found, send)
+            else:
+                await self._run(asked, *found, last_event_id, receive, send)
         finally:
             hub.census.leave(self, was_admitted=True)
 
     async def _run(
         self,
-        asked: messages.Request,
-        document: Document | list[GraphQLError],
-        operation: Operation | None,
+        asked: Request,
+        document: Document,
+        operation: Operation,
         last_event_id: str | None,
         receive: Receive,
         send: Send,
     ) -> None:
-        if not isinstance(document, Document) or operation is None:
-            await self._fail(document if isinstance(document, list) else [], send)
-            return
         if not self._hub.census.begin(self._who):
             message = "This token has too many operations open."
             extensions = {"code": "TOO_MANY_OPERATIONS", "retryable": True}
-            await self._fail([GraphQLError(message, extensions=extensions)], send)
+            await self._fail(self._hub.shown([GraphQLError(message, extensions=extensions)]), send)
             return
         try:
             if operation.kind is OperationType.SUBSCRIPTION:
                 await self._watch(asked, document, last_event_id, receive, send)
             else:
-                await send(_body(_next(await self._hub.execute(asked, self._who)) + COMPLETE, more=False))
+                answer = await self._hub.answers.of(document, operation, asked.variables, self._who, self._request_id)
+                await send(_body(_next(encoded(answer.body)) + COMPLETE, more=False))
         finally:
             self._hub.census.end(self._who)
 
-    async def _fail(self, errors: list[GraphQLError], send: Send) -> None:
+    async def _fail(self, errors: Errors, send: Send) -> None:
         """Told inside the stream: a status of 400 would make an EventSource give up without a word."""
-        await send(_body(_next(_failed(self._hub.shown(errors))) + COMPLETE, more=False))
+        await send(_body(_next(_failed(errors)) + COMPLETE, more=False))
 
     async def _watch(
-        self, asked: messages.Request, document: Document, last_event_id: str | None, receive: Receive, send: Send
+        self, asked: Request, document: Document, last_event_id: str | None, receive: Receive, send: Send
     ) -> None:
         self._member = member = StreamMember(self)
         gone = asyncio.create_task(self._wait_until_gone(receive), name="stream")
@@ -146,7 +128,7 @@ class Stream:
             member.leave()
 
     async def _join(
-        self, member: "StreamMember", asked: messages.Request, document: Document, last_event_id: str | None
+        self, member: "StreamMember", asked: Request, document: Document, last_event_id: str | None
     ) -> None:
         try:
             await self._hub.cohorts.join(member, asked, document, self._who, resume_at=last_event_id or None)
@@ -209,16 +191,6 @@ class Stream:
         self._rung.set()
         self._room.set()
 
-    def _refuse(self, refusal: Refusal) -> Response:
-        extensions = {"code": refusal.code, "retryable": refusal.status == 429, "requestId": self._request_id}
-        body = {"errors": [{"message": refusal.message, "extensions": extensions}]}
-        response = Response(encoded(body), status_code=refusal.status, media_type="application/json")
-        response.headers["x-request-id"] = self._request_id
-        return response
-
-    def _id_header(self) -> tuple[bytes, bytes]:
-        return b"x-request-id", self._request_id.encode()
-
 
 class StreamMember(Member):
     """The one subscription of a stream."""
@@ -246,36 +218,6 @@ class StreamMember(Member):
 
     def say_end(self, errors: Errors | None) -> None:
         self._stream.finish(errors)
-
-
-async def _read(request: Request, most_bytes: int) -> messages.Request:
-    if request.method == "GET":
-        given: Any = dict(request.query_params)
-        for name in ("variables", "extensions"):
-            if name in given:
-                given[name] = _json(given[name].encode(), f"{name} is not JSON.")
-    else:
-        if not request.headers.get("content-type", "").startswith("application/json"):
-            raise Refusal(415, "Send application/json.")
-        body = bytearray()
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > most_bytes:
-                raise Refusal(413, "The request is too large.")
-        given = _json(bytes(body), "The body is not JSON.")
-    if not messages.is_object(given):
-        raise Refusal(400, "The body is not an object.")
-    try:
-        return messages.read_request(given)
-    except messages.BadMessage as error:
-        raise Refusal(400, f"{error}.") from None
-
-
-def _json(raw: bytes, otherwise: str) -> Any:
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        raise Refusal(400, otherwise) from None
 
 
 def _next(body: bytes) -> bytes:

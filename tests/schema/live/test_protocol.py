@@ -193,7 +193,8 @@ async def test_a_document_that_is_wrong_ends_only_its_own_operation(api: Api, do
         assert {error["extensions"]["code"] for error in answer["payload"]} == {"BAD_REQUEST"}
         # The socket is as good as before, and so is the id.
         await socket.subscribe("{ __typename }", id="x")
-        assert await socket.receive() == {"id": "x", "type": "next", "payload": {"data": {"__typename": "Query"}}}
+        answer = await socket.receive()
+        assert (answer["id"], answer["type"], answer["payload"]["data"]) == ("x", "next", {"__typename": "Query"})
         assert await socket.receive() == {"id": "x", "type": "complete"}
 
 
@@ -218,7 +219,7 @@ async def test_queries_and_mutations_are_answered_once_and_completed(api: Api):
         assert answer["payload"]["data"]["createInstance"]["instance"] == {"name": "over-ws", "status": "CREATING"}
         assert await socket.receive() == {"id": "m", "type": "complete"}
         await socket.subscribe("{ instances { nodes { name } } }", id="q")
-        assert (await socket.receive())["payload"] == {"data": {"instances": {"nodes": [{"name": "over-ws"}]}}}
+        assert (await socket.receive())["payload"]["data"] == {"instances": {"nodes": [{"name": "over-ws"}]}}
         assert await socket.receive() == {"id": "q", "type": "complete"}
 
 
@@ -227,7 +228,7 @@ async def test_a_named_operation_among_several_is_the_one_that_runs(api: Api):
         await socket.greet(api.token)
         payload = {"query": "query A { a: __typename } query B { b: __typename }", "operationName": "B"}
         await socket.send({"id": "1", "type": "subscribe", "payload": payload})
-        assert (await socket.receive())["payload"] == {"data": {"b": "Query"}}
+        assert (await socket.receive())["payload"]["data"] == {"b": "Query"}
 
 
 async def test_completing_what_is_not_there_is_no_mistake(api: Api):
@@ -328,7 +329,7 @@ async def test_who_sends_a_flood_does_not_keep_the_others_waiting(api: Api):
 async def test_a_document_of_too_many_words_is_refused_before_it_is_checked(api: Api):
     async with raw(api.server) as socket:
         await socket.greet(api.token)
-        await socket.subscribe("{" + " __typename" * 5000 + "}")
+        await socket.subscribe("{" + " __typename" * 4000 + "}")
         message = await socket.receive()
         assert message["type"] == "error"
-        assert "2000 tokens" in message["payload"][0]["message"]
+        assert message["payload"][0]["message"] == "The document may have at most 1000 tokens."

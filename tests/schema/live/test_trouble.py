@@ -9,8 +9,9 @@ from websockets.exceptions import InvalidStatus
 
 from schema.context import Context, Services
 from schema.ids import NOBODY
-from schema.live import documents as documents_module
-from schema.live.documents import Document, Documents
+from schema.documents import documents as documents_module
+from schema.documents.document import Document
+from schema.documents.documents import Documents
 from schema.live.execution import core_of
 from schema.root import schema
 from server.auth.caller import Caller
