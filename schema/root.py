@@ -5,7 +5,6 @@ from strawberry.schema.config import StrawberryConfig
 
 from schema.errors import ALL_ERRORS
 from schema.faults import Faults
-from schema.known import KnownDocuments
 from schema.mutations.bulk import BulkMutations
 from schema.mutations.fleet import FleetMutations
 from schema.mutations.instances import InstanceMutations
@@ -50,7 +49,6 @@ def _made(*, is_sorted: bool) -> PilotlightSchema:
         mutation=Mutation,
         subscription=Subscription,
         types=ALL_ERRORS,
-        extensions=[KnownDocuments],
         config=StrawberryConfig(scalar_map=SCALARS, sort_schema=is_sorted),
     )
 

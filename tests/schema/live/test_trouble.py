@@ -8,11 +8,11 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from schema.context import Context, Services
-from schema.ids import NOBODY
 from schema.documents import documents as documents_module
+from schema.documents.core import core_of
 from schema.documents.document import Document
 from schema.documents.documents import Documents
-from schema.live.execution import core_of
+from schema.ids import NOBODY
 from schema.root import schema
 from server.auth.caller import Caller
 from server.errors import CursorExpired
