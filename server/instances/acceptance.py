@@ -1,11 +1,17 @@
-"""The rows of an accepted create in one statement: one round trip and one commit for all of them.
+"""The rows of accepted creates: those that come at about the same time are written in one statement and one commit.
 
-Written through a session they cost eight round trips, and most of the time of the whole request. What is written is
-the same, and so is what forbids it: unique indexes, foreign keys and checks are the tables' own.
+Written through a session, one create costs eight round trips and most of the time of the whole request. What is
+written is the same, and so is what forbids it: unique indexes, foreign keys and checks are the tables' own. Each
+create is accepted or refused by itself; where the tables forbid one of a batch, the batch leaves nothing and its
+creates are written one by one.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
+from weakref import WeakKeyDictionary
 
 import asyncpg
 import orjson
@@ -13,54 +19,94 @@ from sqlalchemy import inspect
 
 from server.clock import new_id, now
 from server.db.engine import Database
-from server.db.tables import Instance, Operation
+from server.db.tables import DeliveryStatus, Instance, Operation
 from server.events.event import EventType
-from server.instances.estimates import MEDIAN_SQL
-from server.instances.idempotency import Asked, KeyTaken
-from server.instances.snapshot import snapshot_of
+from server.instances.idempotency import Asked
+from server.instances.snapshot import LEFT_OUT
+from server.instances.together import Together
 from server.observe import metrics, origin
 from server.observe.traces import span
 from server.queue.enqueue import TOPIC, columns_of
-from server.queue.kinds import CreateInstance
+from server.queue.kinds import CreateInstance, SendWebhook
+from server.webhooks.deliveries import is_wanted
+from server.webhooks.payload import body_of
 from server.words import InstanceStatus, OperationKind, OperationPhase, OperationStatus
 
+R = TypeVar("R", Instance, Operation)
+
 OUTBOX_TOPIC = "outbox"
+LARGEST = 64  # creates in one commit; beyond that, each waits longer for the others than the commit takes
+AT_ONCE = 2
 
-# Whether the name is taken, and how long such creates usually take.
-LOOK = (
-    "SELECT EXISTS (SELECT FROM instance WHERE project_id = $1 AND name = $2 AND status <> 'DELETED') AS is_taken, ("
-    + MEDIAN_SQL.format(project_id="$1", kind="$3", product_name="$4", region="$5")
-    + ") AS takes"
-)
+# Whether the name is taken, and whether the key is known.
+LOOK = """
+    SELECT EXISTS (SELECT FROM instance
+                   WHERE project_id = wanted.project AND name = wanted.told AND status <> 'DELETED') AS is_taken,
+           wanted.key IS NOT NULL AND
+           EXISTS (SELECT FROM idempotency_key AS known
+                   WHERE known.project_id = wanted.project AND known.key = wanted.key) AS is_known
+    FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS wanted (project, told, key, place)
+    ORDER BY place
+"""
 
-# The key comes first: of many calls with the same one, the others wait there for the first to commit, find it taken
-# and write nothing. The two events are one INSERT, so their numbers are drawn in their order.
+# Keys come first: of many calls with the same one, the others wait there for the first to commit, find it taken and
+# write nothing. They are taken in one order, so that two processes never wait for each other's.
+# A name that is taken leaves a create without a key out; one with a key fails the statement, because its key is
+# already in there. An instance's two events stand in their order, so their numbers are drawn in it.
 ACCEPT = """
-    WITH taken AS (
+    WITH wanted AS MATERIALIZED (
+        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::uuid[], $7::jsonb[],
+                             $8::interval[], $9::text[])
+            AS each (operation_id, instance_id, project_id, key, fingerprint, caused_by, args, behind, origin)
+    ), taken AS (
         INSERT INTO idempotency_key (project_id, key, fingerprint, operation_id)
-        SELECT $1::uuid, $2::text, $3::bytea, $4::uuid WHERE $2::text IS NOT NULL
+        SELECT project_id, key, fingerprint, operation_id FROM wanted WHERE key IS NOT NULL ORDER BY project_id, key
         ON CONFLICT DO NOTHING
-        RETURNING key
-    ), added AS (
+        RETURNING operation_id
+    ), without_key AS (
         INSERT INTO instance ({instance})
-        SELECT {instance} FROM jsonb_populate_record(NULL::instance, $5::jsonb)
-        WHERE $2::text IS NULL OR EXISTS (SELECT FROM taken)
+        SELECT {instance} FROM jsonb_populate_recordset(NULL::instance, $10::jsonb) AS new
+        ORDER BY new.project_id, new.name
+        ON CONFLICT (project_id, name) WHERE status <> 'DELETED' DO NOTHING
         RETURNING id
+    ), with_key AS (
+        INSERT INTO instance ({instance})
+        SELECT {instance} FROM jsonb_populate_recordset(NULL::instance, $11::jsonb) AS new
+        WHERE new.id IN (SELECT instance_id FROM wanted JOIN taken USING (operation_id))
+        ORDER BY new.project_id, new.name
+        RETURNING id
+    ), added AS MATERIALIZED (
+        SELECT id FROM without_key UNION ALL SELECT id FROM with_key
     ), begun AS (
         INSERT INTO operation ({operation})
-        SELECT {operation} FROM jsonb_populate_record(NULL::operation, $6::jsonb)
-        WHERE EXISTS (SELECT FROM added)
+        SELECT {operation} FROM jsonb_populate_recordset(NULL::operation, $12::jsonb) AS new
+        WHERE new.instance_id IN (SELECT id FROM added)
     ), told AS (
         INSERT INTO outbox (id, type, project_id, instance_id, operation_id, caused_by, data)
-        SELECT event.id, event.type, $1, added.id, $4, $7::uuid, event.data
-        FROM added, unnest($8::uuid[], $9::text[], $10::jsonb[]) WITH ORDINALITY AS event (id, type, data, place)
+        SELECT event.id, event.type, wanted.project_id, wanted.instance_id, wanted.operation_id, wanted.caused_by,
+               event.data
+        FROM unnest($13::uuid[], $14::uuid[], $15::text[], $16::jsonb[]) WITH ORDINALITY
+                 AS event (id, instance_id, type, data, place)
+             JOIN wanted USING (instance_id)
+        WHERE event.instance_id IN (SELECT id FROM added)
         ORDER BY event.place
+    ), delivered AS (
+        INSERT INTO delivery ({delivery})
+        SELECT {delivery} FROM jsonb_populate_recordset(NULL::delivery, $17::jsonb) AS new
+        WHERE new.instance_id IN (SELECT id FROM added)
     ), queued AS (
         INSERT INTO job (kind, args, priority, project_id, instance_id, origin, run_at, due_at)
-        SELECT $11, $12::jsonb, $13, $1, added.id, $15, start, start + $14::interval
-        FROM added, clock_timestamp() AS start
+        SELECT new.kind, new.args, new.priority, wanted.project_id, wanted.instance_id, wanted.origin,
+               start, start + new.behind
+        FROM clock_timestamp() AS start,
+             (SELECT instance_id, $18::text AS kind, args, $19::smallint AS priority, behind FROM wanted
+              UNION ALL
+              SELECT * FROM unnest($20::uuid[], $21::text[], $22::jsonb[], $23::smallint[], $24::interval[])
+             ) AS new (instance_id, kind, args, priority, behind)
+             JOIN wanted USING (instance_id)
+        WHERE new.instance_id IN (SELECT id FROM added)
     )
-    SELECT count(*) FROM added
+    SELECT id FROM added
 """
 
 AWAY = (
@@ -72,20 +118,57 @@ AWAY = (
 )
 
 
-async def look(database: Database, instance: tuple[Any, str, str, str]) -> asyncpg.Record:
-    """`is_taken` and `takes`, for a project, a name, a product and a region."""
-    project_id, name, product_name, region = instance
+class NotAdded(Exception):
+    """Another has the name, or the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """How things stand before a create: whether its name is taken, and whether its key was used."""
+
+    is_taken: bool
+    is_known: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    project_id: UUID
+    name: str
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """One create as it will be written."""
+
+    asked: Asked
+    instance: Instance
+    operation: Operation
+    row: dict[str, Any]
+    begun: dict[str, Any]
+    events: tuple[tuple[UUID, str, str], ...]
+    delivery: dict[str, Any] | None
+    origin: str | None
+    columns: tuple[tuple[str, ...], tuple[str, ...]]
+
+
+async def look(database: Database, *, project_id: UUID, name: str, key: str | None) -> Looked:
+    """Read together with those who look at the same time."""
     with span("db.look"):
-        return await _fetch(database, LOOK, project_id, name, OperationKind.CREATE.value, product_name, region)
+        return await _desk(database).looks.add(_Name(project_id, name, key))
 
 
 async def accept(database: Database, instance: Instance, asked: Asked) -> Operation:
-    """Write a new instance, its operation, their events and the job; raises KeyTaken, and what the tables forbid."""
+    """Write a new instance, its operation, their events, the job, and what its webhook is to be told.
+
+    Raises NotAdded when the name or the key is taken, and whatever else the tables forbid.
+    """
     moment = now()
-    instance.status = InstanceStatus.CREATING
-    instance.version = 1
-    instance.created_at = instance.updated_at = instance.status_since = moment
-    operation = Operation(
+    vars(instance).update(
+        status=InstanceStatus.CREATING, version=1, created_at=moment, updated_at=moment, status_since=moment
+    )
+    operation = row_of(
+        Operation,
         id=new_id(),
         project_id=instance.project_id,
         instance_id=instance.id,
@@ -99,52 +182,173 @@ async def accept(database: Database, instance: Instance, asked: Asked) -> Operat
         before={},
         wanted={},
     )
-    shown, begun = snapshot_of(instance), snapshot_of(operation)
-    work = CreateInstance(instance_id=instance.id, operation_id=operation.id)
-    job = columns_of(work, project_id=instance.project_id)
-    row = {**shown, "env": instance.env}
-    told = [
-        _json({"from": None, "to": InstanceStatus.CREATING, "instance": shown}),
-        _json({"operation": begun}),
-    ]
     with span("db.accept", instance_id=instance.id, operation_id=operation.id):
-        added = await _fetch(
-            database,
-            _statement(_written(Instance, row), _written(Operation, begun)),
-            instance.project_id,
-            asked.key,
-            asked.fingerprint,
-            operation.id,
-            _json(row),
-            _json(begun),
-            asked.by.token_id,
-            [new_id(), new_id()],
-            [EventType.INSTANCE_CREATED.value, EventType.OPERATION_STARTED.value],
-            told,
-            job["kind"],
-            job["args"],
-            job["priority"],
-            job["behind"],
-            origin.here(),
-        )
-    if added[0] == 0:
-        raise KeyTaken
+        is_added = await _desk(database).creates.add(_wanted(instance, operation, asked))
+    if not is_added:
+        raise NotAdded
     metrics.ACCEPTED.add(OperationKind.CREATE.value)
-    if database.on_commit is not None:
-        database.on_commit({TOPIC, OUTBOX_TOPIC})
     return operation
 
 
-async def _fetch(database: Database, statement: str, *values: Any) -> asyncpg.Record:
-    pool = await database.pool()
-    try:
-        row = await pool.fetchrow(statement, *values)
-    except AWAY as error:
-        # What the rest of the code takes for a database that can't be reached, whichever driver met it.
-        raise ConnectionError(f"the database went away: {type(error).__name__}") from error
-    if row is None:
-        raise LookupError("a statement that always answers did not")
+def row_of(table: type[R], **values: Any) -> R:
+    """A row outside of any session, with every column. SQLAlchemy's own way counts each value as a change."""
+    row = table()
+    vars(row).update(dict.fromkeys(_names(table)), **values)
     return row
+
+
+class _Desk:
+    """One per database of a process: where creates meet."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.looks: Together[_Name, Looked] = Together(self._look, largest=LARGEST, at_once=AT_ONCE)
+        self.creates: Together[_Wanted, bool] = Together(self._accept, largest=LARGEST, at_once=AT_ONCE)
+
+    async def _look(self, names: Sequence[_Name]) -> list[Looked]:
+        rows = await self._fetch(
+            LOOK, [each.project_id for each in names], [each.name for each in names], [each.key for each in names]
+        )
+        return [Looked(row[0], row[1]) for row in rows]
+
+    async def _accept(self, wanted: Sequence[_Wanted]) -> list[bool | Exception]:
+        answers: dict[UUID, bool | Exception] = {}
+        for columns in {each.columns for each in wanted}:  # as good as always the same for all
+            answers |= await self._alike([each for each in wanted if each.columns == columns])
+        return [answers[each.instance.id] for each in wanted]
+
+    async def _alike(self, wanted: Sequence[_Wanted]) -> dict[UUID, bool | Exception]:
+        """Those with the same columns. Nobody's failure is another's: it is told to whom it concerns."""
+        try:
+            return await self._write(wanted)
+        except asyncpg.PostgresError as error:
+            if len(wanted) == 1:
+                return {wanted[0].instance.id: error}
+        except (OSError, TimeoutError) as error:
+            return {each.instance.id: error for each in wanted}
+        # Something forbids one of them. All of it was taken back, so each can be tried by itself.
+        answers: dict[UUID, bool | Exception] = {}
+        for each in wanted:
+            answers |= await self._alike([each])
+        return answers
+
+    async def _write(self, wanted: Sequence[_Wanted]) -> dict[UUID, bool | Exception]:
+        rows = await self._fetch(_statement(*wanted[0].columns), *_values(wanted))
+        if rows and self._database.on_commit is not None:
+            self._database.on_commit({TOPIC, OUTBOX_TOPIC})
+        added = {row[0] for row in rows}
+        return {each.instance.id: each.instance.id in added for each in wanted}
+
+    async def _fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
+        pool = await self._database.pool()
+        try:
+            return await pool.fetch(statement, *values)
+        except AWAY as error:
+            # What the rest of the code takes for a database that can't be reached, whichever driver met it.
+            raise ConnectionError(f"the database went away: {type(error).__name__}") from error
+
+
+_desks: WeakKeyDictionary[Database, _Desk] = WeakKeyDictionary()
+
+
+def _desk(database: Database) -> _Desk:
+    desk = _desks.get(database)
+    if desk is None:
+        desk = _desks[database] = _Desk(database)
+    return desk
+
+
+def _wanted(instance: Instance, operation: Operation, asked: Asked) -> _Wanted:
+    row, begun = dict(vars(instance)), dict(vars(operation))
+    del row["_sa_instance_state"], begun["_sa_instance_state"]
+    shown = {name: value for name, value in row.items() if name not in LEFT_OUT}
+    created = {"from": None, "to": InstanceStatus.CREATING, "instance": orjson.Fragment(_json(shown))}
+    started = {"operation": {name: value for name, value in begun.items() if name not in LEFT_OUT}}
+    event_id = new_id()
+    return _Wanted(
+        asked=asked,
+        instance=instance,
+        operation=operation,
+        row=row,
+        begun=begun,
+        events=(
+            (event_id, EventType.INSTANCE_CREATED.value, _json(created)),
+            (new_id(), EventType.OPERATION_STARTED.value, _json(started)),
+        ),
+        delivery=_delivery(instance, event_id, asked, shown),
+        origin=origin.here(),
+        columns=(_written(Instance, row), _written(Operation, begun)),
+    )
+
+
+def _delivery(instance: Instance, event_id: UUID, asked: Asked, shown: dict[str, Any]) -> dict[str, Any] | None:
+    type = EventType.INSTANCE_CREATED
+    if not is_wanted(instance, type):
+        return None
+    moment = now()
+    snapshot: dict[str, Any] = orjson.loads(_json(shown))
+    body = body_of(
+        event_id=event_id,
+        type=type,
+        occurred_at=moment,
+        instance_id=instance.id,
+        caused_by=asked.by.token_id,
+        data={"from": None, "to": InstanceStatus.CREATING},
+        instance=snapshot,
+    )
+    return {
+        "id": new_id(),
+        "project_id": instance.project_id,
+        "instance_id": instance.id,
+        "event_id": event_id,
+        "event_type": type.value,
+        "url": instance.webhook_url,
+        "body": body,
+        "status": DeliveryStatus.PENDING,
+        "keeps_order": True,
+        "attempts": 0,
+        "counted": 0,
+        "created_at": moment,
+        "asked_at": moment,
+    }
+
+
+def _values(wanted: Sequence[_Wanted]) -> tuple[Any, ...]:
+    """In the order of the statement's parameters."""
+    works = [CreateInstance(instance_id=each.instance.id, operation_id=each.operation.id) for each in wanted]
+    jobs = [columns_of(work, project_id=each.instance.project_id) for work, each in zip(works, wanted, strict=True)]
+    deliveries = [each.delivery for each in wanted if each.delivery is not None]
+    sends = [
+        (each["instance_id"], columns_of(SendWebhook(delivery_id=each["id"]), project_id=each["project_id"]))
+        for each in deliveries
+    ]
+    events = [(each.instance.id, *event) for each in wanted for event in each.events]
+    return (
+        [each.operation.id for each in wanted],
+        [each.instance.id for each in wanted],
+        [each.instance.project_id for each in wanted],
+        [each.asked.key for each in wanted],
+        [each.asked.fingerprint for each in wanted],
+        [each.asked.by.token_id for each in wanted],
+        [job["args"] for job in jobs],
+        [job["behind"] for job in jobs],
+        [each.origin for each in wanted],
+        _json([each.row for each in wanted if each.asked.key is None]),
+        _json([each.row for each in wanted if each.asked.key is not None]),
+        _json([each.begun for each in wanted]),
+        [id for _, id, _, _ in events],
+        [instance_id for instance_id, _, _, _ in events],
+        [type for _, _, type, _ in events],
+        [data for _, _, _, data in events],
+        _json(deliveries),
+        jobs[0]["kind"],
+        jobs[0]["priority"],
+        [instance_id for instance_id, _ in sends],
+        [job["kind"] for _, job in sends],
+        [job["args"] for _, job in sends],
+        [job["priority"] for _, job in sends],
+        [job["behind"] for _, job in sends],
+    )
 
 
 def _written(table: type[Instance] | type[Operation], row: dict[str, Any]) -> tuple[str, ...]:
@@ -162,10 +366,35 @@ def _defaulted(table: type[Instance] | type[Operation]) -> frozenset[str]:
     return frozenset(each.key for each in inspect(table).column_attrs if each.columns[0].server_default is not None)  # type: ignore[attr-defined]
 
 
+# Those that `_delivery` gives a value; the others are empty, or drawn by the database.
+_DELIVERY = (
+    "id",
+    "project_id",
+    "instance_id",
+    "event_id",
+    "event_type",
+    "url",
+    "body",
+    "status",
+    "keeps_order",
+    "attempts",
+    "counted",
+    "created_at",
+    "asked_at",
+)
+
+
 @cache
 def _statement(instance: tuple[str, ...], operation: tuple[str, ...]) -> str:
-    return ACCEPT.format(instance=", ".join(instance), operation=", ".join(operation))
+    return ACCEPT.format(instance=", ".join(instance), operation=", ".join(operation), delivery=", ".join(_DELIVERY))
 
 
 def _json(value: Any) -> str:
-    return orjson.dumps(value).decode()
+    return orjson.dumps(value, default=_plain).decode()
+
+
+def _plain(value: Any) -> str:
+    """The driver's own kind of UUID."""
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError

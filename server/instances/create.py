@@ -1,26 +1,20 @@
 """Accepting a create: everything is checked and looked up first, then four rows are written in one transaction."""
 
 from dataclasses import asdict
-from uuid import UUID
 
 import asyncpg
-from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
 from server.catalog.catalog import Catalog
 from server.clock import new_id, now
 from server.db.engine import Database
-from server.db.tables import Instance, Operation
-from server.errors import Invalid, KeyReused, Problem
-from server.instances import moves, operations
-from server.instances.acceptance import accept, look
+from server.db.tables import Instance
+from server.errors import Invalid, Problem
+from server.instances.acceptance import NotAdded, accept, look, row_of
 from server.instances.choice import Defaults, choose, refuse_hopeless, region_order
 from server.instances.drafts import CreateDraft, Port, target_problems
-from server.instances.idempotency import Accepted, Asked, KeyTaken, find, once
-from server.queue.enqueue import enqueue
-from server.queue.kinds import CreateInstance
-from server.words import OperationKind
+from server.instances.idempotency import Accepted, Asked, find
+from server.instances.usual import usual_create
 
 __all__ = ["NAME_INDEX", "Accepted", "Defaults", "create_instance", "name_taken"]
 
@@ -32,50 +26,45 @@ async def create_instance(
 ) -> Accepted:
     """Accept a request for an instance; the worker does the creating.
 
-    Nothing is written before everything is known to be right, so a refusal leaves nothing behind. The idempotency key
-    is the first row of the transaction: of many calls with one key, the others wait there for the first to commit.
+    Nothing is written before everything is known to be right, so a refusal leaves nothing behind.
     """
     draft.check(defaults.inside)
     asked = asked_of(draft, by)
-    known = await find(database, asked)
-    if known is not None:
-        return known
-    found = await look(database, (by.project_id, draft.name, draft.product_name, region_order(draft, defaults)[0]))
-    if found["is_taken"]:
-        # Before the provider is asked anything. The unique index is what holds when two callers come at once; and the
+    looked = await look(database, project_id=by.project_id, name=draft.name, key=draft.idempotency_key)
+    if looked.is_known or looked.is_taken:
+        # Before the provider is asked anything. Unique indexes are what holds when two callers come at once; and the
         # one who has the name now may have come with our own key a moment ago.
         known = await find(database, asked)
-        if known is None:
+        if known is not None:
+            return known
+        if looked.is_taken:
             raise name_taken()
-        return known
     instance = await _prepared(catalog, draft, by=by, defaults=defaults)
-    instance.estimated_ready_at = now() + (found["takes"] or defaults.estimated_ready_time)
-
-    async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
-        return Accepted(instance, await _write(session, instance, operation_id, by=by))
-
-    try:
-        if instance.webhook_url is None:
-            return await _at_once(database, instance, asked)
-        return await once(database, asked, write)  # there are deliveries to be written as well
-    except (IntegrityError, asyncpg.UniqueViolationError) as error:
-        if NAME_INDEX in str(error):
-            raise name_taken() from None
-        raise
-
-
-async def _at_once(database: Database, instance: Instance, asked: Asked) -> Accepted:
+    takes = await usual_create(
+        database,
+        project_id=by.project_id,
+        product_name=draft.product_name,
+        region=region_order(draft, defaults)[0],
+    )
+    vars(instance)["estimated_ready_at"] = now() + (takes or defaults.estimated_ready_time)
     try:
         return Accepted(instance, await accept(database, instance, asked))
-    except KeyTaken:
-        known = await find(database, asked)
-        if known is None:
-            raise KeyReused from None
-        return known
+    except NotAdded:
+        pass
+    except asyncpg.UniqueViolationError as error:
+        if error.constraint_name != NAME_INDEX:
+            raise
+    # Somebody came before us with this key, or with this name.
+    known = await find(database, asked)
+    if known is None:
+        raise name_taken()
+    return known
 
 
 def asked_of(draft: CreateDraft, by: Caller) -> Asked:
-    """The same for the same input, whatever the key."""
+    """The same for the same input, whatever the key. Without one, nobody will ask what it was."""
+    if draft.idempotency_key is None:
+        return Asked(by, None, b"")
     fields = asdict(draft)
     del fields["idempotency_key"], fields["unreadable"]
     return Asked.of(by, draft.idempotency_key, "createInstance", fields)
@@ -97,7 +86,8 @@ async def _prepared(catalog: Catalog, draft: CreateDraft, *, by: Caller, default
     problems = list(target_problems(draft.health_check, {port.port for port in exposed}, path))
     if problems:
         raise Invalid(problems)
-    return Instance(
+    return row_of(
+        Instance,
         id=new_id(),
         project_id=by.project_id,
         name=draft.name,
@@ -119,22 +109,3 @@ async def _prepared(catalog: Catalog, draft: CreateDraft, *, by: Caller, default
         webhook_url=draft.webhook_url,
         endpoints=[],
     )
-
-
-async def _write(session: AsyncSession, instance: Instance, operation_id: UUID, *, by: Caller) -> Operation:
-    await moves.begin(session, instance, cause=moves.Cause(operation_id, by.token_id))
-    operation = await operations.begin(
-        session,
-        instance,
-        OperationKind.CREATE,
-        by=by.token_id,
-        id=operation_id,
-        estimated_ready_at=instance.estimated_ready_at,
-    )
-    await enqueue(
-        session,
-        CreateInstance(instance_id=instance.id, operation_id=operation.id),
-        project_id=by.project_id,
-        instance_id=instance.id,
-    )
-    return operation

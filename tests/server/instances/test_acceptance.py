@@ -1,49 +1,109 @@
 """One statement writes what a session would have written, row by row."""
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
 import orjson
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.clock import now
+from server.auth.caller import Caller
+from server.clock import new_id, now
 from server.db.tables import Instance
-from server.instances.acceptance import accept
+from server.instances import moves, operations
+from server.instances.acceptance import NotAdded, accept
 from server.instances.choice import Defaults
-from server.instances.create import _prepared, _write, asked_of
+from server.instances.create import _prepared, asked_of
 from server.instances.drafts import CreateDraft, Port
+from server.queue.enqueue import enqueue
+from server.queue.kinds import CreateInstance
+from server.words import OperationKind
 from tests.world import RTX, World
 
-TABLES = ("instance", "operation", "outbox", "job")
+TABLES = ("instance", "operation", "outbox", "job", "delivery")
 # Another one in every row, or drawn by the database.
-OWN = {"id", "instance_id", "operation_id", "seq", "run_at", "due_at"}
+OWN = {"id", "instance_id", "operation_id", "event_id", "seq", "run_at", "due_at", "body"}
 
 
-async def test_the_rows_are_the_same_as_those_of_a_session(world: World):
-    one = await _instance(world, "same")
+@pytest.mark.parametrize("webhook_url", [None, "http://127.0.0.1:9/hook"])
+async def test_the_rows_are_the_same_as_those_of_a_session(world: World, webhook_url: str | None):
+    one = await _instance(world, "same", webhook_url)
     async with world.database.write() as session:
-        await _write(session, one, world.caller.token_id, by=world.caller)
+        await _write(session, one, world.caller)
     by_session = await _rows(world)
     await world.execute("DELETE FROM job")
+    await world.execute("DELETE FROM delivery")
     await world.execute("DELETE FROM operation")
     await world.execute("DELETE FROM instance")
     await world.execute("DELETE FROM outbox")
 
-    await accept(world.database, await _instance(world, "same"), asked_of(_draft("same"), world.caller))
+    await accept(world.database, await _instance(world, "same", webhook_url), asked_of(_draft("same"), world.caller))
 
     assert await _rows(world) == by_session
     assert [row["type"] for row in by_session["outbox"]] == ["instance.created", "operation.started"]
+    assert len(by_session["delivery"]) == (webhook_url is not None)
 
 
-async def test_what_the_tables_forbid_leaves_nothing_behind(world: World):
+async def test_what_is_taken_leaves_nothing_behind(world: World):
     asked = asked_of(_draft("taken"), world.caller)
     await accept(world.database, await _instance(world, "taken"), asked)
     before = await world.counts()
 
-    with pytest.raises(asyncpg.UniqueViolationError):
+    with pytest.raises(NotAdded):
         await accept(world.database, await _instance(world, "taken"), asked)
+    keyed = asked_of(replace(_draft("taken"), idempotency_key="k"), world.caller)
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await accept(world.database, await _instance(world, "taken"), keyed)
 
     assert await world.counts() == before
+
+
+async def test_creates_that_come_together_are_one_commit(world: World):
+    await accept(world.database, await _instance(world, "first"), asked_of(_draft("first"), world.caller))
+    instances = [await _instance(world, f"one-{number}") for number in range(40)]
+
+    await asyncio.gather(*(accept(world.database, each, asked_of(_draft("-"), world.caller)) for each in instances))
+
+    commits = await world.value("SELECT count(DISTINCT xmin::text) FROM instance WHERE name LIKE 'one-%'")
+    assert commits <= 3  # whoever is first goes alone, and the rest waits for it together
+    assert await world.value("SELECT count(*) FROM instance WHERE name LIKE 'one-%'") == 40
+    assert await world.value("SELECT count(*) FROM job") == 41
+
+
+async def test_one_that_the_tables_forbid_is_refused_alone(world: World):
+    good = [await _instance(world, f"good-{number}") for number in range(10)]
+    broken = [await _instance(world, f"broken-{number}") for number in range(3)]
+    for each in broken:
+        vars(each)["gpu_count"] = 99
+    together = [*good[:5], *broken, *good[5:]]
+
+    answers = await asyncio.gather(
+        *(accept(world.database, each, asked_of(_draft("-"), world.caller)) for each in together),
+        return_exceptions=True,
+    )
+
+    refused = {each.name for each, answer in zip(together, answers, strict=True) if isinstance(answer, Exception)}
+    assert refused == {"broken-0", "broken-1", "broken-2"}
+    assert all(isinstance(each, asyncpg.CheckViolationError) for each in answers if isinstance(each, Exception))
+    assert (await world.counts())["instance"] == (await world.counts())["operation"] == 10
+    assert await world.value("SELECT count(*) FROM instance WHERE name LIKE 'good-%'") == 10
+
+
+async def _write(session: AsyncSession, instance: Instance, by: Caller) -> None:
+    operation_id = new_id()
+    await moves.begin(session, instance, cause=moves.Cause(operation_id, by.token_id))
+    operation = await operations.begin(
+        session,
+        instance,
+        OperationKind.CREATE,
+        by=by.token_id,
+        id=operation_id,
+        estimated_ready_at=instance.estimated_ready_at,
+    )
+    work = CreateInstance(instance_id=instance.id, operation_id=operation.id)
+    await enqueue(session, work, project_id=by.project_id, instance_id=instance.id)
 
 
 def _draft(name: str) -> CreateDraft:
@@ -58,10 +118,11 @@ def _draft(name: str) -> CreateDraft:
     )
 
 
-async def _instance(world: World, name: str) -> Instance:
+async def _instance(world: World, name: str, webhook_url: str | None = None) -> Instance:
     defaults = Defaults(world.settings.default_regions, world.settings.estimated_ready_time)
-    instance = await _prepared(world.catalog, _draft(name), by=world.caller, defaults=defaults)
-    instance.estimated_ready_at = now()
+    draft = replace(_draft(name), webhook_url=webhook_url)
+    instance = await _prepared(world.catalog, draft, by=world.caller, defaults=defaults)
+    vars(instance)["estimated_ready_at"] = now()
     return instance
 
 
@@ -77,6 +138,8 @@ async def _rows(world: World) -> dict[str, list[dict[str, Any]]]:
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     plain = {}
     for name, value in row.items():
+        if name == "origin":
+            continue  # whatever the log lines of the moment are bound to
         if name in OWN or name.endswith("_at") or name in ("status_since", "args"):
             plain[name] = value is not None
         elif name == "data":
