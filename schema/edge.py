@@ -70,6 +70,7 @@ class Exchange:
         self._origins = origins
         self._media_type = JSON
         self._began = time.perf_counter()
+        self._is_started = False
 
     async def run(self, receive: Receive, send: Send) -> None:
         """Answer, whatever happens."""
@@ -80,6 +81,11 @@ class Exchange:
             await self._send(send, refusal.status, body, refusal.headers)
         except Gone:
             log.debug("request.left")
+        except Exception as error:
+            if self._is_started:
+                raise  # it can only be cut off
+            fault = GraphQLError("", original_error=error)
+            await self._send(send, 500, {"errors": shown([fault], self._request_id)})
 
     async def _answer(self, receive: Receive, send: Send) -> None:
         method = self._scope["method"]
@@ -206,6 +212,7 @@ class Exchange:
     async def _start(self, send: Send, status: int, headers: Headers) -> None:
         taken = round((time.perf_counter() - self._began) * 1000, 1)
         log.debug("request.answered", status=status, duration_ms=taken)
+        self._is_started = True
         told = [*headers, (b"x-request-id", self._request_id.encode())]
         await send({"type": "http.response.start", "status": status, "headers": told})
 

@@ -12,11 +12,10 @@ from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from server import welcome
 
@@ -91,6 +90,12 @@ class Pages:
         )
         return await self._page(request, GRAPHIQL, policy, what="GraphiQL", command="make graphiql")
 
+    async def visit_graphiql(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """For whoever opens the API's address in a browser."""
+        response = await self.graphiql(Request(scope))
+        response.headers["vary"] = "accept"
+        await response(scope, receive, send)
+
     async def _page(
         self, request: Request, places: tuple[Path, ...], policy: str, *, what: str, command: str
     ) -> Response:
@@ -144,27 +149,6 @@ class Pages:
                 self._compressed.clear()
             self._compressed[key] = content
         return self._compressed[key]
-
-
-class ApiOrGraphiQL:
-    """/graphql: the API for programs, GraphiQL for whoever opens the address in a browser."""
-
-    def __init__(self, pages: Pages, api: ASGIApp) -> None:
-        self._pages = pages
-        self._api = api
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "GET" and _is_for_people(Headers(scope=scope).get("accept", "")):
-            response = await self._pages.graphiql(Request(scope))
-            response.headers["vary"] = "accept"
-            await response(scope, receive, send)
-        else:
-            await self._api(scope, receive, send)
-
-
-def _is_for_people(accept: str) -> bool:
-    """Browsers ask for HTML and name no media type of the API; programs name one, or take anything."""
-    return "text/html" in accept and not re.search(r"json|text/event-stream", accept)
 
 
 def _first(places: tuple[Path, ...], name: str) -> Path | None:

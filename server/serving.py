@@ -12,10 +12,12 @@ from typing import Any
 import uvicorn
 from starlette.applications import Starlette
 
-from server.app import create_app
+from server.app import create_app, create_worker_app
 from server.errors import StartupProblem
 from server.pages import Pages
+from server.patience import patient
 from server.runtime import Runtime
+from server.shield import Shield
 from server.wire import Wire
 
 
@@ -65,7 +67,8 @@ async def http(runtime: Runtime, listener: socket.socket, *, pages: Pages | None
     """Serve until the block ends; then let requests finish and close sockets with a code that makes clients resume."""
     app = create_app(runtime, pages)
     config = uvicorn.Config(
-        app,
+        Shield(app, runtime.settings),
+        http=patient(runtime.settings),
         log_config=None,
         lifespan="off",
         ws=Wire,
@@ -75,6 +78,32 @@ async def http(runtime: Runtime, listener: socket.socket, *, pages: Pages | None
         server_header=False,
         timeout_graceful_shutdown=max(1, int(runtime.settings.shutdown_timeout.total_seconds())),
     )
+    async with _serving(config, listener):
+        try:
+            yield app
+        finally:
+            await runtime.drain()
+            await app.state.hub.stop()
+
+
+@asynccontextmanager
+async def looks(runtime: Runtime, listener: socket.socket) -> AsyncGenerator[None]:
+    """For a process that only runs jobs: whether it is well, and its figures."""
+    config = uvicorn.Config(
+        create_worker_app(runtime),
+        http=patient(runtime.settings),
+        log_config=None,
+        lifespan="off",
+        ws="none",
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    async with _serving(config, listener):
+        yield
+
+
+@asynccontextmanager
+async def _serving(config: uvicorn.Config, listener: socket.socket) -> AsyncGenerator[None]:
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]), name="http")
     started = asyncio.create_task(server.is_up.wait())
@@ -82,10 +111,9 @@ async def http(runtime: Runtime, listener: socket.socket, *, pages: Pages | None
         await asyncio.wait([task, started], return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
-        yield app
+        yield
     finally:
         started.cancel()
-        await app.state.hub.stop()
         server.should_exit = True
         await task
 
