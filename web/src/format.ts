@@ -15,6 +15,11 @@ export function perMonth(value: Money | null | undefined): string {
   return `$${Math.round((value.amountMicros / 1_000_000) * 730).toLocaleString("en-US")}`;
 }
 
+// For what may be over in no time.
+export function brief(milliseconds: number): string {
+  return milliseconds < 1000 ? `${Math.max(0, Math.round(milliseconds))} ms` : duration(milliseconds);
+}
+
 export function duration(milliseconds: number): string {
   const seconds = Math.max(0, Math.floor(milliseconds / 1000));
   if (seconds < 60) return `${seconds}s`;

@@ -258,6 +258,7 @@ function Line({ row, place, isMarked, toggle }: { row: Row; place: number; isMar
       <div role="cell" class="cell-product">
         {row.productName}
         <span class="muted"> × {row.gpuCount}</span>
+        {row.region && <span class="on-phone muted"> · {row.region}</span>}
       </div>
       <div role="cell" class="cell-region">{row.region ?? <span class="muted">{row.regions[0] ?? "–"}?</span>}</div>
       <div role="cell" class="cell-price right figures">

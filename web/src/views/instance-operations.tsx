@@ -1,5 +1,5 @@
 // What was asked of it, with every attempt and why it failed.
-import { duration, moment, money, words } from "../format.ts";
+import { brief, moment, money, words } from "../format.ts";
 import type { AttemptStatus, OperationStatus } from "../generated/api.ts";
 import type { Detail } from "../live/story.ts";
 import { Chip, type Tone } from "../ui/chip.tsx";
@@ -83,7 +83,7 @@ export function Operations({ instance }: { instance: Detail }) {
                       {attempt.reasonMessage ?? "–"} {attempt.reasonCode && <code>{attempt.reasonCode}</code>}
                     </td>
                     <td data-label="Took" class="right">
-                      {attempt.finishedAt ? duration(Date.parse(attempt.finishedAt) - Date.parse(attempt.createdAt)) : "–"}
+                      {attempt.finishedAt ? brief(Date.parse(attempt.finishedAt) - Date.parse(attempt.createdAt)) : "–"}
                     </td>
                   </tr>
                 ))}

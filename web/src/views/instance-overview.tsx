@@ -1,5 +1,5 @@
 // How it came to where it is, how to reach it, and what it is made of.
-import { clock, duration, money, words } from "../format.ts";
+import { brief, clock, money, words } from "../format.ts";
 import type { Detail, Entry } from "../live/story.ts";
 import { Chip, HealthMark, Shape, toneOf } from "../ui/chip.tsx";
 import { Copy } from "../ui/copy.tsx";
@@ -22,6 +22,8 @@ export function Overview({ instance, entries }: { instance: Detail; entries: rea
   );
 }
 
+type State = NonNullable<Entry["instance"]>;
+
 interface Step {
   readonly key: string;
   readonly at: string;
@@ -36,10 +38,10 @@ function Timeline({ instance, entries }: { instance: Detail; entries: readonly E
   return (
     <Panel title="Timeline" aside={<span class="muted figures">{major.length} transitions</span>}>
       <ol class="timeline">
-        {steps.toReversed().map((step) => (
+        {steps.toReversed().map((step, place) => (
           <li key={step.key} class={step.isMajor ? toneOf(step.entry.status ?? "CREATING") : "minor"}>
             <span class="dot">{step.isMajor && <Shape tone={toneOf(step.entry.status ?? "CREATING")} />}</span>
-            <div class="what">{describe(step.entry, instance)}</div>
+            <div class="what">{describe(step.entry, instance, before(entries, entries.length - 1 - place))}</div>
             <div class="when">
               <time dateTime={step.at}>{clock(step.at)}</time>
               {step.isMajor && step.entry.status !== "DELETED" && (
@@ -57,11 +59,36 @@ function Timeline({ instance, entries }: { instance: Detail; entries: readonly E
 
 function Lasted({ from, to }: { from: string; to: string | null }) {
   if (to === null) return <Since at={from} />;
-  const taken = Date.parse(to) - Date.parse(from);
-  return <>{taken < 1000 ? `${taken} ms` : duration(taken)}</>;
+  return <>{brief(Date.parse(to) - Date.parse(from))}</>;
 }
 
-function describe(entry: Entry, instance: Detail) {
+// How the instance was right before an entry.
+function before(entries: readonly Entry[], place: number): State | null {
+  for (let at = place - 1; at >= 0; at--) {
+    const known = entries[at]?.instance;
+    if (known) return known;
+  }
+  return null;
+}
+
+function changed(now: State | null, was: State | null): string {
+  if (!now || !was) return "Something about it changed";
+  const parts = [
+    now.name !== was.name && `renamed from ${was.name}`,
+    now.novitaStatus !== was.novitaStatus && `the provider says ${now.novitaStatus ?? "nothing"}`,
+    now.endpoints.length > was.endpoints.length && "it has its addresses",
+    now.region !== was.region && `placed in ${now.region ?? "no region"}`,
+    now.pricePerHour?.amountMicros !== was.pricePerHour?.amountMicros && `costs ${money(now.pricePerHour)} an hour`,
+    JSON.stringify(now.labels) !== JSON.stringify(was.labels) && "other labels",
+    JSON.stringify(now.ports) !== JSON.stringify(was.ports) && "other ports",
+    now.rootfsSizeGb !== was.rootfsSizeGb && `its disk has ${now.rootfsSizeGb} GB`,
+    now.spotReclaimAt !== was.spotReclaimAt && (now.spotReclaimAt ? `will be taken back at ${clock(now.spotReclaimAt)}` : "will not be taken back"),
+  ].filter((part) => part !== false);
+  const said = parts.join(", ");
+  return said ? said.charAt(0).toUpperCase() + said.slice(1) : "Something about it changed";
+}
+
+function describe(entry: Entry, instance: Detail, was: State | null) {
   if (entry.status) {
     const reason = entry.instance?.failure?.message ?? entry.instance?.statusReason;
     const where = entry.status === "STARTING" && entry.instance?.region ? `in ${entry.instance.region}` : null;
@@ -111,7 +138,7 @@ function describe(entry: Entry, instance: Detail) {
     }
     return <>An attempt ended</>;
   }
-  if (entry.type === "instance.changed") return <>Something about it changed</>;
+  if (entry.type === "instance.changed") return <>{changed(entry.instance, was)}</>;
   return <>{words(entry.type.replaceAll(".", " "))}</>;
 }
 

@@ -123,7 +123,7 @@ function Actions({ instance }: { instance: Detail }) {
 function Failure({ instance }: { instance: Detail }) {
   const { failure } = instance;
   if (failure) {
-    const next = instance.actions.map((verb) => words(verb).toLowerCase()).join(", ");
+    const next = BUTTONS.filter(({ verb }) => instance.actions.includes(verb)).map(({ text }) => text.toLowerCase()).join(", ");
     return (
       <div class="banner bad" role="alert">
         <Icon name="warn" />

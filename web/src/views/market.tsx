@@ -4,7 +4,7 @@ import { ask, wordsOf } from "../api/request.ts";
 import { Market, type MarketResult } from "../generated/api.ts";
 import { money, words } from "../format.ts";
 import { Shape, type Tone } from "../ui/chip.tsx";
-import { Icon } from "../ui/icons.tsx";
+import { Hidden, Icon } from "../ui/icons.tsx";
 import { Empty, Problem } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
 
@@ -106,8 +106,10 @@ function Offer({ offer }: { offer: Product }) {
     <a
       class={`offer ${isFree ? "" : "none"}`}
       href={`#/create?product=${encodeURIComponent(offer.name)}&region=${encodeURIComponent(offer.region.code)}`}
-      aria-label={`${offer.name} in ${offer.region.code}: ${money(offer.pricePerGpuHour)} an hour, spot ${money(offer.spotPricePerGpuHour)}, stock ${stock}`}
     >
+      <Hidden>
+        {offer.name} in {offer.region.code}:
+      </Hidden>
       <span class="figures">{money(offer.pricePerGpuHour, 2)}</span>
       <small>{offer.isSpotAvailable ? `spot ${money(offer.spotPricePerGpuHour, 2)}` : "no spot"}</small>
       <span class={`mark ${tone}`}>

@@ -1,0 +1,57 @@
+// A browser with a fresh profile that talks to nobody but the page's own server, and remembers what went wrong.
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+export const CHROMIUM = process.env.CHROMIUM ?? ["/usr/bin/chromium", "/usr/bin/chromium-browser"].find(existsSync);
+
+const ARGUMENTS = [
+  "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--force-color-profile=srgb",
+];
+
+// Generous: the machine may be slow, and a test that waits longer than needed costs nothing when all is well.
+export const PATIENCE = 60_000;
+
+export async function open({ width = 1280, height = 800, theme = "light", ...more } = {}) {
+  const profile = mkdtempSync(join(tmpdir(), "pilotlight-browser-"));
+  const context = await chromium.launchPersistentContext(profile, {
+    executablePath: CHROMIUM,
+    args: ARGUMENTS,
+    viewport: { width, height },
+    colorScheme: theme,
+    reducedMotion: "reduce",
+    ...more,
+  });
+  const page = context.pages()[0] ?? (await context.newPage());
+  page.setDefaultTimeout(PATIENCE);
+  const problems = [];
+  const requests = [];
+  page.on("console", (message) => {
+    if (message.type() === "error" || message.type() === "warning") problems.push(`console: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => problems.push(`error: ${error.stack ?? error}`));
+  page.on("request", (request) => requests.push(request.url()));
+  page.on("websocket", (socket) => requests.push(socket.url()));
+  return {
+    context,
+    page,
+    problems,
+    requests,
+    async close() {
+      await context.close();
+      rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+    },
+  };
+}
+
+// Hosts that were asked for anything, but for the page's own.
+export function strangers(requests, base) {
+  const own = new URL(base).host;
+  return [...new Set(requests.map((url) => new URL(url)).filter((url) => url.host !== own && url.protocol !== "data:").map((url) => url.host))];
+}
+
+export async function isLive(page) {
+  await page.locator(".connection.live").waitFor();
+}
