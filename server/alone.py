@@ -17,7 +17,7 @@ from server.novita.simulator.run import Simulator
 from server.progress import tell
 from server.ready import Ready, write_whole
 from server.runtime import Runtime
-from server.serving import address_of, bind, http, stop_event
+from server.serving import address_of, bind, http, looks, stop_event
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,19 @@ class Provider:
 async def run_worker(settings: Settings, database_url: str, provider: Provider) -> None:
     """Only the workers, until told to stop."""
     stop = stop_event()
+    listener = None if settings.worker_port is None else bind(settings.host, settings.worker_port)
     await _check_database(settings.directly(database_url))
-    async with Runtime(
-        settings, database_url=database_url, novita_url=provider.url, novita_key=provider.key
-    ) as runtime:
+    async with AsyncExitStack() as stack:
+        at: dict[str, str] = {}
+        if listener is not None:
+            stack.callback(listener.close)
+            at = {"url": f"http://{address_of(listener)}"}
+        runtime = Runtime(settings, database_url=database_url, novita_url=provider.url, novita_key=provider.key)
+        if listener is not None:
+            await stack.enter_async_context(looks(runtime, listener))
+        await stack.enter_async_context(runtime)
         runtime.work()
-        tell("worker.ready", "Pilotlight worker is ready")
+        tell("worker.ready", " ".join(["Pilotlight worker is ready", *at.values()]), **at)
         await stop.wait()
         runtime.begin_stop()
 

@@ -58,6 +58,15 @@ def _http_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _address(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("must be an http or https address, such as http://127.0.0.1:4318")
+    if parts.username or parts.password:
+        raise ValueError("must not hold a password: give it by OTEL_EXPORTER_OTLP_HEADERS")
+    return value.rstrip("/")
+
+
 def _database_url(value: SecretStr) -> SecretStr:
     # Kept as a string: pydantic's own type refuses addresses of unix sockets.
     # Several servers, separated by commas, are the driver's affair: one of them is enough to judge the rest.
@@ -101,6 +110,7 @@ def _origins(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
+Pause = Annotated[timedelta, BeforeValidator(_duration)]  # may be nothing
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 
 
@@ -310,6 +320,20 @@ class Settings(BaseSettings):
         description="Webhooks to addresses that are not public: off, loopback or all. `pilotlight up` allows loopback.",
     )
 
+    worker_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65535,
+        description="Port on which `pilotlight worker` answers /healthz, /readyz and /metrics; 0 takes a free one.",
+    )
+    drain_time: Pause = Field(
+        default=timedelta(0),
+        description="How long a process that was told to stop serves on, not ready, before it closes anything.",
+    )
+    otel_exporter_otlp_endpoint: Annotated[str, AfterValidator(_address)] | None = Field(
+        default=None, description="Collector of OpenTelemetry traces, over OTLP/HTTP. Without one none are made."
+    )
+    otel_service_name: str = Field(default="pilotlight", min_length=1, description="Whose traces these are.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is worth a line.")
     log_format: Literal["auto", "json", "text"] = Field(
         default="auto", description="json for machines, text for people; auto is text on a terminal."

@@ -7,6 +7,7 @@ from typing import Self
 
 from pydantic import SecretStr
 
+from server import __version__
 from server.auth.projects import Projects
 from server.auth.tokens import Tokens
 from server.catalog.caches import Caches
@@ -14,6 +15,7 @@ from server.catalog.catalog import Catalog
 from server.catalog.shared import Shared
 from server.config import Settings
 from server.db.engine import Database
+from server.db.rehearsal import Rehearsal
 from server.db.signals import Signals
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
@@ -24,6 +26,8 @@ from server.instances.watch import Watch
 from server.jobs.handler import Services, all_handlers
 from server.novita.client import NovitaClient
 from server.novita.retry import Retry
+from server.observe import traces
+from server.observe.lag import watch_the_loop
 from server.probes.probe import Prober
 from server.queue.handler import Handler
 from server.queue.kinds import CheckHealth, CleanUp, Reconcile, SendWebhook, Work
@@ -52,6 +56,7 @@ class Runtime:
             pool_size=settings.database_pool_size,
             command_timeout=settings.database_timeout,
         )
+        self.rehearsal = Rehearsal(self.database)
         self.signals = Signals(self.database)
         self.sequencer = Sequencer(self.database, self.signals)
         self.novita = NovitaClient(
@@ -86,10 +91,18 @@ class Runtime:
         self.projects = Projects(self.database)
         self.tail = Tail(self.database, self.signals)
         self.facts = Facts(settings, self.database, self.tail, self.novita.breaker, novita_url=novita_url)
+        self.is_draining = False
+        self.follows_events = False
         self._workers: list[Worker] = []
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        if self.settings.otel_exporter_otlp_endpoint is not None:
+            service = self.settings.otel_service_name
+            traces.begin(self.settings.otel_exporter_otlp_endpoint, service=service, version=__version__)
+            self._stack.push_async_callback(traces.end)
+        watching = asyncio.create_task(watch_the_loop(), name="event loop lag")
+        self._stack.callback(watching.cancel)
         self._stack.push_async_callback(self.database.close)
         self._stack.push_async_callback(self.tokens.close)
         self._stack.push_async_callback(self.caches.close)
@@ -107,6 +120,7 @@ class Runtime:
 
     def follow_events(self) -> None:
         """For processes that serve subscriptions."""
+        self.follows_events = True
         self.tail.start()
         self._stack.push_async_callback(self.tail.stop)
 
@@ -168,7 +182,22 @@ class Runtime:
         self._workers.append(worker)
         self._stack.push_async_callback(worker.stop)
 
+    @property
+    def has_workers(self) -> bool:
+        return bool(self._workers)
+
+    @property
+    def workers_working(self) -> int:
+        """How many of this process's workers hold a lease."""
+        return sum(worker.is_working for worker in self._workers)
+
+    async def drain(self) -> None:
+        """Say that we are leaving, and serve on for as long as whoever sends us requests needs to notice."""
+        self.is_draining = True
+        await asyncio.sleep(self.settings.drain_time.total_seconds())
+
     def begin_stop(self) -> None:
         """No new claims from now on. Jobs and requests then come to their ends side by side, in the same time."""
+        self.is_draining = True
         for worker in self._workers:
             self._stack.push_async_callback(asyncio.gather, asyncio.create_task(worker.stop()))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -58,6 +59,7 @@ class Database:
             max_overflow=0,  # a bound is a bound: callers beyond it wait, the server's connections stay ours to count
             pool_timeout=self._command_timeout,
             pool_pre_ping=False,  # one round trip a checkout; a broken connection is thrown away on its first error
+            hide_parameters=True,  # people's environments are among them, and errors are logged whole
             json_serializer=_dumps,
             json_deserializer=orjson.loads,
         )
@@ -140,6 +142,16 @@ class Database:
         if topics and self.on_commit is not None:
             self.on_commit(topics)
 
+    def pools(self) -> list["PoolUse"]:
+        """How the connections that requests and jobs share are used at this moment."""
+        engine: Any = self.engine.pool
+        # Neither library tells how many wait; both keep them in a queue of asyncio's.
+        waiting = _waiting(getattr(getattr(engine, "_pool", None), "_queue", None))
+        used = [PoolUse("sessions", engine.size(), engine.checkedout(), waiting)]
+        raw = self._pool
+        busy = 0 if raw is None else raw.get_size() - raw.get_idle_size()
+        return [*used, PoolUse("raw", self._pool_size, busy, _waiting(getattr(raw, "_queue", None)))]
+
     async def close(self) -> None:
         if self._pool is not None:
             try:
@@ -147,6 +159,20 @@ class Database:
             except TimeoutError:
                 self._pool.terminate()
         await self.engine.dispose()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """One pool: how many connections it may hold, how many are in use, and how many callers wait for one."""
+
+    name: str
+    size: int
+    in_use: int
+    waiting: int
+
+
+def _waiting(queue: Any) -> int:
+    return sum(not getter.done() for getter in getattr(queue, "_getters", ()))
 
 
 def will_change(session: AsyncSession, topic: str) -> None:
