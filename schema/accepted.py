@@ -2,12 +2,15 @@
 
 import structlog
 
+from schema.context import Info
 from server.instances.idempotency import Accepted
 
 log = structlog.get_logger(__name__)
 
 
-def log_accepted(accepted: Accepted) -> Accepted:
+def log_accepted(accepted: Accepted, info: Info) -> Accepted:
+    if info.context.is_rehearsal:
+        return accepted
     operation = accepted.operation
     log.info(
         "operation.accepted",

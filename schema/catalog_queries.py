@@ -7,7 +7,7 @@ from graphql import GraphQLError
 
 from schema.context import Info
 from schema.errors import errors_of
-from schema.guards import Requires
+from schema.guards import Requires, RunsServer
 from schema.mutations.instances import CreateInstanceInput
 from schema.types.catalog import CacheStats, Product, Quote, Region, RegistryAuthType, Template
 from server.catalog.offers import offers
@@ -91,7 +91,10 @@ class CatalogQueries:
         except Refused as refused:
             return Quote(errors=list(await errors_of(refused, info)))
 
-    @strawberry.field(description="How this process's caches are doing.", extensions=[Requires(Role.ADMIN)])
+    @strawberry.field(
+        description="How this process's caches are doing. Needs the role ADMIN of the project `default`.",
+        extensions=[RunsServer()],
+    )
     async def cache_stats(self, info: Info) -> list[CacheStats]:
         return [
             CacheStats(

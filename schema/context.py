@@ -1,8 +1,8 @@
 """What a resolver may reach."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import strawberry
@@ -16,6 +16,7 @@ from server.catalog.caches import Caches
 from server.catalog.catalog import Catalog
 from server.config import Settings
 from server.db.engine import Database
+from server.db.rehearsal import Rehearsal
 from server.events.tail import Tail
 from server.facts import Facts
 from server.instances.watch import Watch
@@ -27,6 +28,7 @@ class Services:
     """What all requests of a process share."""
 
     database: Database
+    rehearsal: Rehearsal
     catalog: Catalog
     caches: Caches
     watch: Watch
@@ -42,7 +44,8 @@ class Context:
     """One request, or one socket; a socket's caller may only be known once it has introduced itself."""
 
     def __init__(self, services: Services, *, request_id: str, is_socket: bool) -> None:
-        self.services = services
+        self._services = services
+        self._rehearsed: Services | None = None
         self.request_id = request_id
         self.connection_params: dict[str, Any] | None = None
         self._is_socket = is_socket
@@ -52,6 +55,23 @@ class Context:
     def admit(self, caller: Caller) -> None:
         self._caller = caller
         self._loaders = Loaders(self.services.database, caller, keep=not self._is_socket)
+
+    @property
+    def services(self) -> Services:
+        return self._rehearsed or self._services
+
+    @property
+    def is_rehearsal(self) -> bool:
+        return self._rehearsed is not None
+
+    @contextmanager
+    def rehearsing(self) -> Generator[None]:
+        """Meanwhile nothing stays written. Mutations of one document run one after the other, so it is one's own."""
+        self._rehearsed = replace(self._services, database=self._services.rehearsal)
+        try:
+            yield
+        finally:
+            self._rehearsed = None
 
     @property
     def is_admitted(self) -> bool:

@@ -1,7 +1,7 @@
 """Refusals as GraphQL types, and the extension that maps them into the payload."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import strawberry
 from strawberry.extensions.field_extension import AsyncExtensionResolver, FieldExtension
@@ -75,6 +75,10 @@ class Payload:
         description="Why it was refused; empty when it was accepted.", default_factory=list["MutationError"]
     )
 
+    def emptied(self) -> Self:
+        """What is told of a rehearsal: what was wrong. The rest has never been."""
+        return type(self)(errors=self.errors)
+
 
 ALL_ERRORS: list[type[MutationError]] = [
     ValidationError,
@@ -89,12 +93,22 @@ ALL_ERRORS: list[type[MutationError]] = [
 
 
 class RefusalsAsErrors(FieldExtension):
-    """Catches what the domain refuses and answers with the payload's `errors`, so that no resolver holds a `try`."""
+    """Catches what the domain refuses and answers with the payload's `errors`, so that no resolver holds a `try`.
+
+    With `validateOnly` the resolver runs all the same, on a database in which nothing stays written.
+    """
 
     def apply(self, field: StrawberryField) -> None:
         self._payload: Any = field.type
 
     async def resolve_async(self, next_: AsyncExtensionResolver, source: Any, info: Info, **kwargs: Any) -> Any:  # type: ignore[override]
+        if not getattr(kwargs.get("input"), "validate_only", False):
+            return await self._answer(next_, source, info, **kwargs)
+        with info.context.rehearsing():
+            payload: Payload = await self._answer(next_, source, info, **kwargs)
+        return payload.emptied()
+
+    async def _answer(self, next_: AsyncExtensionResolver, source: Any, info: Info, **kwargs: Any) -> Any:
         try:
             return await next_(source, info, **kwargs)
         except errors.Refused as refused:

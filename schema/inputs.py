@@ -4,7 +4,17 @@ import strawberry
 
 from schema.scalars import BigInt
 
+VERSION = "The version that you last saw: if the instance has another by now, it is refused with VERSION_CONFLICT."
 KEY = "Your own word for this request, 1 to 255 characters: sending it again gives the same answer and does nothing."
+
+
+@strawberry.input(description="What every mutation can be told.")
+class MutationInput:
+    validate_only: bool = strawberry.field(
+        default=False,
+        description="Only say what would be refused: everything is checked, nothing is written, done or asked of the "
+        "provider. `errors` is as it would be; all else in the answer is null, empty or false.",
+    )
 
 
 @strawberry.input(description="An exact amount of money.")

@@ -61,11 +61,12 @@ class JobQueries:
         )
 
     @strawberry.field(
-        description="How the queue is doing: the project's jobs, or for an ADMIN all there are.",
+        description="How the queue is doing: the project's jobs, or all there are for an ADMIN of the project "
+        "`default`.",
         extensions=[Requires(Role.READER)],
     )
     async def job_stats(self, info: Info) -> JobStats:
         caller = info.context.caller
         async with info.context.read() as session:
-            scope = None if caller.may(Role.ADMIN) else caller.project_id
+            scope = None if await info.context.runs_the_server() else caller.project_id
             return JobStats.of(await reads.job_stats(session, project_id=scope), await cursor_now(session))

@@ -143,8 +143,8 @@ class Subscription:
         return _stream(StatsFeed(look, same=lambda one, other: one.found == other.found))
 
     @strawberry.subscription(
-        description="How the queue is doing: the project's jobs, or for an ADMIN all there are; when that changes, at "
-        "most once a second.",
+        description="How the queue is doing: the project's jobs, or all there are for an ADMIN of the project "
+        "`default`; when that changes, at most once a second.",
         extensions=[Requires(Role.READER)],
     )
     async def job_stats(self, info: Info) -> AsyncGenerator[JobStats]:
@@ -152,7 +152,7 @@ class Subscription:
 
         async def look() -> JobStats:
             async with context.read() as session:
-                scope = None if caller.may(Role.ADMIN) else caller.project_id
+                scope = None if await context.runs_the_server() else caller.project_id
                 return JobStats.of(await job_stats(session, project_id=scope), await cursor_now(session))
 
         return _stream(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Self
 from uuid import UUID
 
 import strawberry
@@ -11,7 +12,7 @@ from schema.accepted import log_accepted
 from schema.context import Info
 from schema.errors import MutationError, Payload, RefusalsAsErrors, errors_of
 from schema.guards import Requires
-from schema.inputs import KEY
+from schema.inputs import KEY, MutationInput
 from schema.types.instance import Instance
 from schema.types.operation import Operation
 from server.errors import Invalid, Problem, Refused
@@ -27,7 +28,7 @@ Verb = Callable[[UUID, str | None], Awaitable[Accepted]]
 
 
 @strawberry.input(description="Instances, and what is to be done with all of them.")
-class InstancesInput:
+class InstancesInput(MutationInput):
     ids: list[strawberry.ID] = strawberry.field(description="1 to 100 ids. One that is named twice is done once.")
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
@@ -45,20 +46,26 @@ class InstanceResult:
     )
 
 
-@strawberry.type(description="One result for each id that was given, in the same order.")
-class StopInstancesPayload(Payload):
+@strawberry.type
+class ResultsPayload(Payload):
     results: list[InstanceResult] = strawberry.field(
         description="What became of each; empty when the request as a whole was refused.",
         default_factory=list["InstanceResult"],
     )
 
+    def emptied(self) -> Self:
+        results = [InstanceResult(id=each.id, errors=each.errors) for each in self.results]
+        return type(self)(errors=self.errors, results=results)
+
 
 @strawberry.type(description="One result for each id that was given, in the same order.")
-class DeleteInstancesPayload(Payload):
-    results: list[InstanceResult] = strawberry.field(
-        description="What became of each; empty when the request as a whole was refused.",
-        default_factory=list["InstanceResult"],
-    )
+class StopInstancesPayload(ResultsPayload):
+    pass
+
+
+@strawberry.type(description="One result for each id that was given, in the same order.")
+class DeleteInstancesPayload(ResultsPayload):
+    pass
 
 
 @strawberry.type
@@ -105,7 +112,7 @@ async def _each(info: Info, input: InstancesInput, mutation: str, verb: Verb) ->
                 accepted = await verb(instance_id, None if key is None else f"{key} {id}")
             except Refused as refused:
                 return InstanceResult(id=id, errors=list(await errors_of(refused, info)))
-        log_accepted(accepted)
+        log_accepted(accepted, info)
         return InstanceResult(
             id=id,
             instance=Instance.of(accepted.instance),

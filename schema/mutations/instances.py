@@ -7,7 +7,7 @@ from schema.accepted import log_accepted
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
 from schema.guards import Requires
-from schema.inputs import KEY, KeyValueInput, MoneyInput, PortInput, are_unique, mapping
+from schema.inputs import KEY, VERSION, KeyValueInput, MoneyInput, MutationInput, PortInput, are_unique, mapping
 from schema.types.instance import Instance
 from schema.types.money import MICROS_PER_E5
 from schema.types.operation import Operation
@@ -17,12 +17,25 @@ from server.instances import create, delete, drafts
 from server.words import Billing, Role
 
 
-@strawberry.input(description="The instance to make. Give either templateId or image.")
-class CreateInstanceInput:
+@strawberry.input(one_of=True, description="What an instance is made from.")
+class InstanceSource:
+    template_id: strawberry.ID | None = strawberry.field(
+        default=strawberry.UNSET, description="A template of the provider's: image, ports, environment, command, disk."
+    )
+    image: str | None = strawberry.field(default=strawberry.UNSET, description="A container image, such as nginx:1.27.")
+
+
+@strawberry.input(description="The instance to make. Say from what with exactly one of source, templateId and image.")
+class CreateInstanceInput(MutationInput):
     name: str = strawberry.field(description="1 to 255 characters, unique among the instances that are not deleted.")
     product_name: str = strawberry.field(description="The product, such as RTX 4090 24GB.")
-    template_id: strawberry.ID | None = strawberry.field(default=None, description="A template of the provider's.")
-    image: str | None = strawberry.field(default=None, description="A container image.")
+    source: InstanceSource | None = strawberry.field(default=None, description="What it is made from.")
+    template_id: strawberry.ID | None = strawberry.field(
+        default=None, description="A template of the provider's: short for `source: {templateId: ...}`."
+    )
+    image: str | None = strawberry.field(
+        default=None, description="A container image, such as nginx:1.27: short for `source: {image: ...}`."
+    )
     registry_auth_id: strawberry.ID | None = strawberry.field(
         default=None, description="A stored registry auth for a private image, in place of the template's."
     )
@@ -62,11 +75,18 @@ class CreateInstanceInput:
             unreadable.append(Problem("INVALID_ENV", "A name is given twice.", ("input", "env")))
         if not are_unique(self.labels or []):
             unreadable.append(Problem("INVALID_LABEL", "A name is given twice.", ("input", "labels")))
+        template_id, image = self.template_id, self.image
+        if self.source is not None:
+            if template_id is not None or image is not None:
+                message = "Give exactly one of source, templateId and image."
+                unreadable.append(Problem("INVALID_SOURCE", message, ("input", "source")))
+            template_id = None if self.source.template_id is strawberry.UNSET else self.source.template_id
+            image = None if self.source.image is strawberry.UNSET else self.source.image
         return drafts.CreateDraft(
             name=self.name,
             product_name=self.product_name,
-            template_id=None if self.template_id is None else str(self.template_id),
-            image=self.image,
+            template_id=None if template_id is None else str(template_id),
+            image=image,
             registry_auth_id=None if self.registry_auth_id is None else str(self.registry_auth_id),
             gpu_count=self.gpu_count,
             rootfs_size_gb=self.rootfs_size_gb,
@@ -95,8 +115,9 @@ class CreateInstancePayload(Payload):
 
 
 @strawberry.input(description="The instance to remove.")
-class DeleteInstanceInput:
+class DeleteInstanceInput(MutationInput):
     id: strawberry.ID = strawberry.field(description="Its id.")
+    expected_version: int | None = strawberry.field(default=None, description=VERSION)
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
 
@@ -128,7 +149,7 @@ class InstanceMutations:
                 inside=services.settings.allow_private_webhooks,
             ),
         )
-        log_accepted(accepted)
+        log_accepted(accepted, info)
         return CreateInstancePayload(
             instance=Instance.of(accepted.instance),
             operation=Operation.of(accepted.operation),
@@ -142,9 +163,13 @@ class InstanceMutations:
     async def delete_instance(self, info: Info, input: DeleteInstanceInput) -> DeleteInstancePayload:
         instance_id = ids.read(ids.INSTANCE, input.id, ("input", "id"))
         accepted = await delete.accept_delete(
-            info.context.services.database, instance_id, by=info.context.caller, key=input.idempotency_key
+            info.context.services.database,
+            instance_id,
+            by=info.context.caller,
+            key=input.idempotency_key,
+            expected_version=input.expected_version,
         )
-        log_accepted(accepted)
+        log_accepted(accepted, info)
         return DeleteInstancePayload(
             instance=Instance.of(accepted.instance),
             operation=Operation.of(accepted.operation),

@@ -6,7 +6,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from schema import ids
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
-from schema.guards import Requires
+from schema.guards import Requires, RunsServer
+from schema.inputs import MutationInput
 from schema.types.job import Job, JobStats
 from server.errors import Invalid, NotFound, Problem, Refused
 from server.events.replay import cursor_now
@@ -21,19 +22,19 @@ MOST_AT_ONCE = 1000
 
 
 @strawberry.input(description="One job.")
-class JobInput:
+class JobInput(MutationInput):
     id: strawberry.ID = strawberry.field(description="Its id.")
 
 
 @strawberry.input(description="Which failed jobs of the project to run again; without conditions, all of them.")
-class RetryJobsInput:
+class RetryJobsInput(MutationInput):
     kind: str | None = strawberry.field(default=None, description="Only of this kind.")
     error_code: str | None = strawberry.field(default=None, description="Only those that failed with this code.")
     limit: int = strawberry.field(default=MOST_AT_ONCE, description="At most so many, the oldest first; 1 to 1000.")
 
 
 @strawberry.input(description="One kind of work.")
-class JobKindInput:
+class JobKindInput(MutationInput):
     kind: str = strawberry.field(description="The kind, such as SEND_WEBHOOK.")
 
 
@@ -97,8 +98,9 @@ class JobMutations:
             return JobPayload(job=Job.of(await _own(session, info, input.id)))
 
     @strawberry.mutation(
-        description="Hold a kind of work back, in all processes and across restarts; what is running finishes.",
-        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
+        description="Hold a kind of work back, in all processes and across restarts; what is running finishes. "
+        "Needs the role ADMIN of the project `default`.",
+        extensions=[RunsServer(), RefusalsAsErrors()],
     )
     async def pause_jobs(self, info: Info, input: JobKindInput) -> JobKindPayload:
         _check_kind(input.kind)
@@ -107,7 +109,8 @@ class JobMutations:
             return JobKindPayload(changed=changed, stats=await _stats(session))
 
     @strawberry.mutation(
-        description="Let a kind of work go again.", extensions=[Requires(Role.ADMIN), RefusalsAsErrors()]
+        description="Let a kind of work go again. Needs the role ADMIN of the project `default`.",
+        extensions=[RunsServer(), RefusalsAsErrors()],
     )
     async def resume_jobs(self, info: Info, input: JobKindInput) -> JobKindPayload:
         _check_kind(input.kind)

@@ -9,7 +9,7 @@ from schema.accepted import log_accepted
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
 from schema.guards import Requires
-from schema.inputs import KEY, KeyValueInput, PortInput, are_unique, mapping
+from schema.inputs import KEY, VERSION, KeyValueInput, MutationInput, PortInput, are_unique, mapping
 from schema.types.instance import Instance
 from schema.types.operation import Operation
 from schema.types.probe import HealthCheckInput
@@ -32,8 +32,8 @@ class InstancePayload(Payload):
     )
 
     @classmethod
-    def of(cls, accepted: Accepted) -> Self:
-        log_accepted(accepted)
+    def of(cls, accepted: Accepted, info: Info) -> Self:
+        log_accepted(accepted, info)
         return cls(
             instance=Instance.of(accepted.instance),
             operation=Operation.of(accepted.operation),
@@ -66,10 +66,20 @@ class UpdateInstancePayload(InstancePayload):
     pass
 
 
-@strawberry.input(description="The instance to start: by its id or by its name, exactly one of them.")
-class StartInstanceInput:
-    id: strawberry.ID | None = strawberry.field(default=None, description="Its id.")
-    name: str | None = strawberry.field(default=None, description="Its name.")
+@strawberry.input(one_of=True, description="One instance: by its id or by its name.")
+class InstanceReference:
+    id: strawberry.ID | None = strawberry.field(default=strawberry.UNSET, description="Its id.")
+    name: str | None = strawberry.field(
+        default=strawberry.UNSET, description="Its name, among the instances that are not deleted."
+    )
+
+
+@strawberry.input(description="The instance to start. Say which with exactly one of `instance`, `id` and `name`.")
+class StartInstanceInput(MutationInput):
+    instance: InstanceReference | None = strawberry.field(default=None, description="Its id or its name.")
+    id: strawberry.ID | None = strawberry.field(default=None, description="Its id: short for `instance: {id: ...}`.")
+    name: str | None = strawberry.field(default=None, description="Its name: short for `instance: {name: ...}`.")
+    expected_version: int | None = strawberry.field(default=None, description=VERSION)
     health_check: HealthCheckInput | None = strawberry.field(
         default=None, description="How it is checked from now on, in place of what was said before."
     )
@@ -79,27 +89,58 @@ class StartInstanceInput:
     webhook_url: str | None = strawberry.field(default=None, description="Where its events are sent from now on.")
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
+    def target(self) -> Target:
+        """Which one is meant; naming it in several ways, or in none, is refused."""
+        given: list[tuple[str, strawberry.ID | str]] = [
+            (name, value) for name, value in (("id", self.id), ("name", self.name)) if value is not None
+        ]
+        if self.instance is not None:
+            given += [(name, value) for name, value in vars(self.instance).items() if value is not strawberry.UNSET]
+        if len(given) != 1:
+            message = "Give exactly one of the instance, its id and its name."
+            raise Invalid([Problem("INVALID_TARGET", message, ID)])
+        ((kind, value),) = given
+        path = ("input", kind) if self.instance is None else ("input", "instance", kind)
+        return Target(ids.read(ids.INSTANCE, value, path)) if kind == "id" else Target(name=value, path=path)
+
 
 @strawberry.input(description="The instance to stop.")
-class StopInstanceInput:
+class StopInstanceInput(MutationInput):
     id: strawberry.ID = strawberry.field(description="Its id.")
+    expected_version: int | None = strawberry.field(default=None, description=VERSION)
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
 
 @strawberry.input(description="The instance to restart.")
-class RestartInstanceInput:
+class RestartInstanceInput(MutationInput):
     id: strawberry.ID = strawberry.field(description="Its id.")
+    expected_version: int | None = strawberry.field(default=None, description=VERSION)
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
 
 @strawberry.input(description="The instance to move to another node of its region.")
-class MigrateInstanceInput:
+class MigrateInstanceInput(MutationInput):
     id: strawberry.ID = strawberry.field(description="Its id.")
+    expected_version: int | None = strawberry.field(default=None, description=VERSION)
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
 
+@strawberry.input(one_of=True, description="Where an instance's events shall be sent.")
+class WebhookChange:
+    url: str | None = strawberry.field(
+        default=strawberry.UNSET, description="To this receiver: http or https, on the public internet."
+    )
+    remove: bool | None = strawberry.field(default=strawberry.UNSET, description="true: nowhere any more.")
+
+    def to_draft(self) -> update.Receiver:
+        if self.remove is False:
+            message = "Leave `webhook` out to keep it as it is."
+            raise Invalid([Problem("INVALID_WEBHOOK", message, ("input", "webhook", "remove"))])
+        return update.Receiver(None if self.url is strawberry.UNSET else self.url)
+
+
 @strawberry.input(description="What shall be different about an instance; what is left out stays as it is.")
-class UpdateInstanceInput:
+class UpdateInstanceInput(MutationInput):
     id: strawberry.ID = strawberry.field(description="Its id.")
     name: str | None = strawberry.field(default=None, description="Another name. Changes at once.")
     labels: list[KeyValueInput] | None = strawberry.field(
@@ -111,9 +152,10 @@ class UpdateInstanceInput:
     rootfs_size_gb: int | None = strawberry.field(
         default=None, description="The whole root disk, at most 1000 GB; it can only grow. Asked of the provider."
     )
-    expected_version: int | None = strawberry.field(
-        default=None, description="The version you last saw: if it is another one by now, nothing is changed."
+    webhook: WebhookChange | None = strawberry.field(
+        default=None, description="Another receiver of its events, or none. Changes at once."
     )
+    expected_version: int | None = strawberry.field(default=None, description=VERSION)
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
     def to_draft(self) -> update.UpdateDraft:
@@ -124,6 +166,7 @@ class UpdateInstanceInput:
             labels=None if self.labels is None else mapping(self.labels),
             ports=None if self.ports is None else tuple(drafts.Port(port.port, port.type) for port in self.ports),
             rootfs_size_gb=self.rootfs_size_gb,
+            webhook=None if self.webhook is None else self.webhook.to_draft(),
             expected_version=self.expected_version,
             idempotency_key=self.idempotency_key,
         )
@@ -137,7 +180,6 @@ class LifecycleMutations:
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def start_instance(self, info: Info, input: StartInstanceInput) -> StartInstancePayload:
-        target = Target(None if input.id is None else ids.read(ids.INSTANCE, input.id, ID), input.name)
         draft = StartDraft(
             health_check=None if input.health_check is None else input.health_check.to_draft(),
             webhook_url=input.webhook_url,
@@ -147,12 +189,13 @@ class LifecycleMutations:
         accepted = await accept(
             info.context.services.database,
             OperationKind.START,
-            target,
+            input.target(),
             by=info.context.caller,
             key=input.idempotency_key,
             draft=draft,
+            expected_version=input.expected_version,
         )
-        return StartInstancePayload.of(accepted)
+        return StartInstancePayload.of(accepted, info)
 
     @strawberry.mutation(
         description="Stop an instance that is RUNNING, HEALTH_CHECKING or READY, or FAILED with its machine still "
@@ -160,37 +203,47 @@ class LifecycleMutations:
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def stop_instance(self, info: Info, input: StopInstanceInput) -> StopInstancePayload:
-        target = Target(ids.read(ids.INSTANCE, input.id, ID))
-        return StopInstancePayload.of(await _accept(info, OperationKind.STOP, target, input.idempotency_key))
+        return StopInstancePayload.of(await _accept(info, OperationKind.STOP, input), info)
 
     @strawberry.mutation(
         description="Stop an instance and start it again at once. One that has FAILED is brought up again.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def restart_instance(self, info: Info, input: RestartInstanceInput) -> RestartInstancePayload:
-        target = Target(ids.read(ids.INSTANCE, input.id, ID))
-        return RestartInstancePayload.of(await _accept(info, OperationKind.RESTART, target, input.idempotency_key))
+        return RestartInstancePayload.of(await _accept(info, OperationKind.RESTART, input), info)
 
     @strawberry.mutation(
         description="Move an instance to another node of its region. What was written to its own disks is lost.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def migrate_instance(self, info: Info, input: MigrateInstanceInput) -> MigrateInstancePayload:
-        target = Target(ids.read(ids.INSTANCE, input.id, ID))
-        return MigrateInstancePayload.of(await _accept(info, OperationKind.MIGRATE, target, input.idempotency_key))
+        return MigrateInstancePayload.of(await _accept(info, OperationKind.MIGRATE, input), info)
 
     @strawberry.mutation(
-        description="Change an instance without restarting it. Name and labels change at once, and an update of "
-        "nothing else has SUCCEEDED when the answer comes; ports and disk are asked of the provider.",
+        description="Change an instance without restarting it. Name, labels and webhook change at once, and an "
+        "update of nothing else has SUCCEEDED when the answer comes; ports and disk are asked of the provider.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def update_instance(self, info: Info, input: UpdateInstanceInput) -> UpdateInstancePayload:
         instance_id = ids.read(ids.INSTANCE, input.id, ID)
         accepted = await update.update_instance(
-            info.context.services.database, instance_id, input.to_draft(), by=info.context.caller
+            info.context.services.database,
+            instance_id,
+            input.to_draft(),
+            by=info.context.caller,
+            inside=info.context.services.settings.allow_private_webhooks,
         )
-        return UpdateInstancePayload.of(accepted)
+        return UpdateInstancePayload.of(accepted, info)
 
 
-async def _accept(info: Info, kind: OperationKind, target: Target, key: str | None) -> Accepted:
-    return await accept(info.context.services.database, kind, target, by=info.context.caller, key=key)
+async def _accept(
+    info: Info, kind: OperationKind, input: StopInstanceInput | RestartInstanceInput | MigrateInstanceInput
+) -> Accepted:
+    return await accept(
+        info.context.services.database,
+        kind,
+        Target(ids.read(ids.INSTANCE, input.id, ID)),
+        by=info.context.caller,
+        key=input.idempotency_key,
+        expected_version=input.expected_version,
+    )

@@ -6,7 +6,7 @@ from schema import ids
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
 from schema.guards import Requires
-from schema.inputs import KEY
+from schema.inputs import KEY, MutationInput
 from schema.types.instance import Instance
 from schema.types.operation import Operation
 from server.instances import cancel
@@ -14,7 +14,7 @@ from server.words import Role
 
 
 @strawberry.input(description="The operation to cancel.")
-class CancelOperationInput:
+class CancelOperationInput(MutationInput):
     id: strawberry.ID = strawberry.field(description="Its id.")
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 

@@ -8,6 +8,7 @@ from schema import ids
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
 from schema.guards import Requires, RunsServer
+from schema.inputs import MutationInput
 from schema.types.token import Project, Token
 from server.auth import projects
 from server.auth.issue import TokenDraft, issue_token, revoke_token
@@ -15,7 +16,7 @@ from server.words import Role
 
 
 @strawberry.input(description="The token to make.")
-class CreateTokenInput:
+class CreateTokenInput(MutationInput):
     name: str = strawberry.field(description="What it is for, 1 to 100 characters; shown beside everything it does.")
     role: Role = strawberry.field(default=Role.OPERATOR, description="What it may do.")
     expires_at: datetime | None = strawberry.field(
@@ -37,7 +38,7 @@ class CreateTokenPayload(Payload):
 
 
 @strawberry.input(description="The token to revoke.")
-class RevokeTokenInput:
+class RevokeTokenInput(MutationInput):
     id: strawberry.ID = strawberry.field(description="Its id. Your own is possible, too.")
 
 
@@ -47,7 +48,7 @@ class RevokeTokenPayload(Payload):
 
 
 @strawberry.input(description="The project to make.")
-class CreateProjectInput:
+class CreateProjectInput(MutationInput):
     name: str = strawberry.field(description="1 to 100 characters, unique. It can't be changed.")
 
 

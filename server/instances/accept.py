@@ -11,7 +11,7 @@ from server.auth.caller import Caller
 from server.clock import now
 from server.db.engine import Database
 from server.db.tables import Instance
-from server.errors import Invalid, NotFound, Problem
+from server.errors import Invalid, NotFound, Problem, VersionConflict
 from server.instances import idempotency, moves, operations, reads
 from server.instances.drafts import is_storable
 from server.instances.estimates import usual_time
@@ -28,6 +28,7 @@ class Target:
 
     id: UUID | None = None
     name: str | None = None
+    path: tuple[str, ...] | None = None  # of the input field that says so, where it is not the usual one
 
 
 async def accept(
@@ -39,6 +40,7 @@ async def accept(
     key: str | None = None,
     asked_key: str | None = None,
     draft: StartDraft | None = None,
+    expected_version: int | None = None,
 ) -> Accepted:
     """Accept a verb: the move, the operation, their events and the job, in one transaction.
 
@@ -47,6 +49,8 @@ async def accept(
     refuse_unclear(target, key)
     verb = VERBS[kind]
     fields: dict[str, Any] = {"id": target.id, "name": target.name, **(draft.asked() if draft else {})}
+    if expected_version is not None:
+        fields["expected_version"] = expected_version
     asked = Asked.of(by, asked_key or key, f"{kind.lower()}Instance", fields)
     known = await idempotency.find(database, asked)
     if known is not None:
@@ -56,7 +60,8 @@ async def accept(
         takes = await _takes(session, verb, instance)
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
-        return await _write(session, verb, instance.id, operation_id, by=by, takes=takes, draft=draft)
+        locked = await locked_for(session, instance.id, by, expected_version)
+        return await _write(session, verb, locked, operation_id, by=by, takes=takes, draft=draft)
 
     return await once(database, asked, write)
 
@@ -78,17 +83,25 @@ async def found(session: AsyncSession, target: Target, by: Caller) -> Instance:
         can_be = is_storable(name)  # else no instance has such a name
         instance = await reads.find_instance_by_name(session, name, project_id=by.project_id) if can_be else None
     if instance is None:
-        raise NotFound("instance", ("input", "id" if target.id is not None else "name"))
+        raise NotFound("instance", target.path or ("input", "id" if target.id is not None else "name"))
     return instance
 
 
-async def locked(session: AsyncSession, instance_id: UUID, by: Caller) -> Instance:
-    """The caller's instance, locked and with no other operation under way."""
+async def locked_for(
+    session: AsyncSession, instance_id: UUID, by: Caller, expected_version: int | None = None
+) -> Instance:
+    """The caller's instance, locked, as they last saw it, and with no other operation under way."""
     instance = await moves.locked(session, instance_id)
     if instance.project_id != by.project_id:
         raise NotFound("instance", ("input", "id"))
+    refuse_changed(instance, expected_version)
     await operations.refuse_second(session, instance_id)
     return instance
+
+
+def refuse_changed(instance: Instance, expected_version: int | None) -> None:
+    if expected_version is not None and expected_version != instance.version:
+        raise VersionConflict(instance.version)
 
 
 async def _takes(session: AsyncSession, verb: Verb, instance: Instance) -> timedelta | None:
@@ -106,14 +119,13 @@ async def _takes(session: AsyncSession, verb: Verb, instance: Instance) -> timed
 async def _write(
     session: AsyncSession,
     verb: Verb,
-    instance_id: UUID,
+    instance: Instance,
     operation_id: UUID,
     *,
     by: Caller,
     takes: timedelta | None,
     draft: StartDraft | None,
 ) -> Accepted:
-    instance = await locked(session, instance_id, by)
     refuse_illegal(verb, instance)
     if verb.to is None or verb.work is None:
         raise TypeError(f"{verb.kind} is accepted elsewhere")

@@ -1,5 +1,6 @@
 """Accepting a delete: in every status, and whatever is under way."""
 
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -9,6 +10,7 @@ from server.db.engine import Database
 from server.db.tables import Instance, Operation
 from server.errors import IllegalMove, Invalid, NotFound
 from server.instances import moves, operations
+from server.instances.accept import refuse_changed
 from server.instances.idempotency import Accepted, Asked, key_problems, once
 from server.queue.enqueue import enqueue
 from server.queue.kinds import DeleteInstance
@@ -16,23 +18,39 @@ from server.words import InstanceStatus, OperationKind, OperationStatus
 
 
 async def accept_delete(
-    database: Database, instance_id: UUID, *, by: Caller, key: str | None = None, asked_key: str | None = None
+    database: Database,
+    instance_id: UUID,
+    *,
+    by: Caller,
+    key: str | None = None,
+    asked_key: str | None = None,
+    expected_version: int | None = None,
 ) -> Accepted:
     """The same, as a request that may carry an idempotency key."""
     problems = list(key_problems(key))
     if problems:
         raise Invalid(problems)
-    asked = Asked.of(by, asked_key or key, "deleteInstance", {"id": instance_id})
+    fields: dict[str, Any] = {"id": instance_id}
+    if expected_version is not None:
+        fields["expected_version"] = expected_version
+    asked = Asked.of(by, asked_key or key, "deleteInstance", fields)
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
-        instance, operation = await delete_instance(session, instance_id, by=by, operation_id=operation_id)
+        instance, operation = await delete_instance(
+            session, instance_id, by=by, operation_id=operation_id, expected_version=expected_version
+        )
         return Accepted(instance, operation)
 
     return await once(database, asked, write)
 
 
 async def delete_instance(
-    session: AsyncSession, instance_id: UUID, *, by: Caller, operation_id: UUID | None = None
+    session: AsyncSession,
+    instance_id: UUID,
+    *,
+    by: Caller,
+    operation_id: UUID | None = None,
+    expected_version: int | None = None,
 ) -> tuple[Instance, Operation]:
     """Supersede what is under way and remove the instance; asking twice gives the delete that is under way.
 
@@ -42,6 +60,7 @@ async def delete_instance(
     instance = await moves.locked(session, instance_id)
     if instance.project_id != by.project_id:
         raise NotFound("instance", ("input", "id"))
+    refuse_changed(instance, expected_version)
     running = await operations.open_operation(session, instance_id)
     if running is not None and running.kind == OperationKind.DELETE:
         return instance, running

@@ -1,7 +1,7 @@
-"""Accepting an update: name and labels at once, because they are ours; ports and disk through the provider."""
+"""Accepting an update: name, labels and webhook at once, because they are ours; ports and disk by the provider."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -11,11 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.auth.caller import Caller
 from server.db.engine import Database
 from server.db.tables import Instance
-from server.errors import IllegalMove, Invalid, Problem, VersionConflict
+from server.errors import IllegalMove, Invalid, Problem
+from server.guard import Inside
 from server.instances import moves, operations
-from server.instances.accept import locked
+from server.instances.accept import locked_for
 from server.instances.create import NAME_INDEX, name_taken
-from server.instances.drafts import Port, label_problems, name_problems, port_problems
+from server.instances.drafts import Port, label_problems, name_problems, port_problems, webhook_problems
 from server.instances.idempotency import Accepted, Asked, key_problems, once
 from server.instances.lifecycle import MOVES
 from server.instances.verbs import VERBS, refuse_illegal
@@ -27,6 +28,13 @@ LARGEST_DISK = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class Receiver:
+    """Where events shall be sent; None: nowhere."""
+
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateDraft:
     """What shall be different; `None` leaves it as it is. `rootfs_size_gb` is the whole, not what is added."""
 
@@ -34,17 +42,21 @@ class UpdateDraft:
     labels: Mapping[str, str] | None = None
     ports: tuple[Port, ...] | None = None
     rootfs_size_gb: int | None = None
+    webhook: Receiver | None = None
     expected_version: int | None = None
     idempotency_key: str | None = None
 
-    def check(self) -> None:
+    def check(self, inside: Inside) -> None:
         """Raise Invalid with everything that is wrong in itself."""
         problems = list(self._problems())
+        if self.webhook is not None:
+            found = webhook_problems(self.webhook.url, inside)
+            problems += [replace(each, path=("input", "webhook", "url")) for each in found]
         if problems:
             raise Invalid(problems)
 
     def _problems(self) -> Iterator[Problem]:
-        if all(each is None for each in (self.name, self.labels, self.ports, self.rootfs_size_gb)):
+        if all(each is None for each in (self.name, self.labels, self.ports, self.rootfs_size_gb, self.webhook)):
             yield Problem("NOTHING_TO_UPDATE", "Say what shall be different.", ("input",))
         if self.name is not None:
             yield from name_problems(self.name, ("input", "name"))
@@ -55,11 +67,15 @@ class UpdateDraft:
         yield from key_problems(self.idempotency_key)
 
 
-async def update_instance(database: Database, instance_id: UUID, draft: UpdateDraft, *, by: Caller) -> Accepted:
+async def update_instance(
+    database: Database, instance_id: UUID, draft: UpdateDraft, *, by: Caller, inside: Inside = Inside.OFF
+) -> Accepted:
     """One operation for all of it. Where the provider has nothing to do, it is over when the answer comes."""
-    draft.check()
+    draft.check(inside)
     fields = asdict(draft) | {"id": instance_id}
     del fields["idempotency_key"]
+    if draft.webhook is None:
+        del fields["webhook"]  # the same words as before there was such a field: keys of that time still fit
     asked = Asked.of(by, draft.idempotency_key, "updateInstance", fields)
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
@@ -76,9 +92,7 @@ async def update_instance(database: Database, instance_id: UUID, draft: UpdateDr
 async def _write(
     session: AsyncSession, instance_id: UUID, operation_id: UUID, draft: UpdateDraft, *, by: Caller
 ) -> Accepted:
-    instance = await locked(session, instance_id, by)
-    if draft.expected_version is not None and draft.expected_version != instance.version:
-        raise VersionConflict(instance.version)
+    instance = await locked_for(session, instance_id, by, draft.expected_version)
     refuse_illegal(VERBS[OperationKind.UPDATE], instance)
     wanted = _for_the_provider(draft, instance)
     operation = await operations.begin(
@@ -89,6 +103,8 @@ async def _write(
         ours["name"] = draft.name
     if draft.labels is not None:
         ours["labels"] = dict(draft.labels)
+    if draft.webhook is not None:
+        ours |= {"webhook_url": draft.webhook.url, "webhook_disabled_at": None}
     cause = moves.Cause(operation.id, by.token_id)
     instance = await moves.note(session, instance.id, cause=cause, **ours)
     if wanted:

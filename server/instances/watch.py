@@ -125,9 +125,9 @@ class Watch:
         cause = moves.Cause(token_id=by.token_id)
         return await sync_project(self._database, self._novita, project_id=by.project_id, cause=cause)
 
-    async def adopt(self, draft: AdoptDraft, *, by: Caller) -> Instance:
-        """Take over a machine that is nobody's."""
-        return await adopt_instance(self._database, self._novita, draft, by=by)
+    async def adopt(self, database: Database, draft: AdoptDraft, *, by: Caller) -> Instance:
+        """Take over a machine that is nobody's. The database is the caller's: it may be a rehearsal."""
+        return await adopt_instance(database, self._novita, draft, by=by)
 
     def forget(self, novita_ids: set[str]) -> None:
         """Their rows were written: what is remembered of them is out of date."""

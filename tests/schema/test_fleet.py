@@ -270,7 +270,7 @@ STATS = "{ cacheStats { name size hits misses ratio evictions keys(first: 5) } }
 
 @asynccontextmanager
 async def _server(world: World) -> AsyncIterator[Server]:
-    async with serving(world.database._url, world.simulator) as server:
+    async with serving(world.database._servers._urls[0], world.simulator) as server:
         yield server
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from schema import ids
+from server.clock import now
 from server.words import InstanceStatus
 from tests.schema.conftest import Api
 
@@ -186,3 +187,73 @@ async def test_a_reader_may_look_and_wait_but_not_ask(api: Api):
     answer = await api.ask("mutation ($id: ID!) { stopInstance(input: {id: $id}) { replayed } }", token=secret, id=id)
 
     assert answer.error["code"] == "FORBIDDEN"
+
+
+async def test_every_verb_refuses_an_instance_that_has_changed(api: Api):
+    for verb, status in (
+        ("startInstance", InstanceStatus.EXITED),
+        ("stopInstance", InstanceStatus.READY),
+        ("restartInstance", InstanceStatus.READY),
+        ("migrateInstance", InstanceStatus.READY),
+        ("deleteInstance", InstanceStatus.READY),
+    ):
+        row = await api.world.put(status, novita_id=f"v-{verb}", version=7)
+        document = f"""mutation ($id: ID!, $version: Int!) {{
+            {verb}(input: {{id: $id, expectedVersion: $version}}) {{
+                instance {{ version }}
+                errors {{ __typename code path ... on VersionConflict {{ currentVersion }} }} }} }}"""
+        id = f"inst_{row.id.hex}"
+        refused = (await api.ask(document, id=id, version=6)).data[verb]
+        assert refused["errors"] == [
+            {
+                "__typename": "VersionConflict",
+                "code": "VERSION_CONFLICT",
+                "path": ["input", "expectedVersion"],
+                "currentVersion": 7,
+            }
+        ]
+        assert (await api.world.instance(row.id))["version"] == 7
+        assert await api.world.event_types(row.id) == []
+        assert (await api.ask(document, id=id, version=7)).data[verb]["errors"] == []
+
+
+async def test_an_instance_to_start_is_meant_in_exactly_one_way(api: Api):
+    row = await api.world.put(InstanceStatus.EXITED, name="sleeper", novita_id="s1")
+    id = f"inst_{row.id.hex}"
+    document = """mutation ($input: StartInstanceInput!) { startInstance(input: $input) {
+        instance { id } errors { code path } } }"""
+
+    async def start(**input: Any) -> Any:
+        return await api.ask(document, input={**input, "validateOnly": True})
+
+    for unclear in ({}, {"id": id, "name": "sleeper"}, {"id": id, "instance": {"name": "sleeper"}}):
+        (error,) = (await start(**unclear)).data["startInstance"]["errors"]
+        assert error == {"code": "INVALID_TARGET", "path": ["input", "id"]}
+    assert (await start(instance={"id": id, "name": "sleeper"})).error["code"] == "BAD_REQUEST"
+    assert (await start(instance={})).error["code"] == "BAD_REQUEST"
+    for clear in ({"id": id}, {"name": "sleeper"}, {"instance": {"id": id}}, {"instance": {"name": "sleeper"}}):
+        assert (await start(**clear)).data["startInstance"]["errors"] == []
+    (error,) = (await start(instance={"name": "nobody"})).data["startInstance"]["errors"]
+    assert error == {"code": "INSTANCE_NOT_FOUND", "path": ["input", "instance", "name"]}
+
+
+async def test_the_receiver_of_events_is_changed_and_removed(api: Api):
+    row = await api.world.put(novita_id="w1", webhook_url="http://127.0.0.1:9/old", webhook_disabled_at=now())
+    document = """mutation ($id: ID!, $webhook: WebhookChange!) {
+        updateInstance(input: {id: $id, webhook: $webhook}) {
+            instance { webhook { url disabledAt } } operation { status } errors { code path } } }"""
+
+    async def change(**webhook: Any) -> Any:
+        return (await api.ask(document, id=f"inst_{row.id.hex}", webhook=webhook)).data["updateInstance"]
+
+    changed = await change(url="http://127.0.0.1:9/new")
+    assert changed["instance"]["webhook"] == {"url": "http://127.0.0.1:9/new", "disabledAt": None}
+    assert changed["operation"]["status"] == "SUCCEEDED"
+    for wrong in ({"url": "ftp://x"}, {"url": ""}, {"url": "http://10.0.0.1/"}):
+        assert (await change(**wrong))["errors"] == [
+            {"code": "INVALID_WEBHOOK_URL", "path": ["input", "webhook", "url"]}
+        ]
+    assert (await change(remove=False))["errors"][0]["code"] == "INVALID_WEBHOOK"
+    assert (await api.world.instance(row.id))["webhook_url"] == "http://127.0.0.1:9/new"
+    assert (await change(remove=True))["instance"]["webhook"] is None
+    assert (await api.world.instance(row.id))["webhook_url"] is None

@@ -1,0 +1,218 @@
+"""validateOnly: every mutation can be tried out, and then nothing has happened."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from graphql import GraphQLInputObjectType, GraphQLSchema, get_named_type
+
+from schema import ids
+from schema.root import schema
+from server.webhooks import deliveries
+from server.words import InstanceStatus, Role
+from tests.machines import make_running
+from tests.schema.conftest import Api
+
+MUTATIONS = cast("GraphQLSchema", schema._schema).mutation_type.fields  # type: ignore[union-attr]
+
+
+class Things:
+    """What there is to be asked for, so that nothing is refused."""
+
+    def __init__(self, token: str, made: dict[str, str]) -> None:
+        self.token = token
+        self.made = made
+
+    def __getattr__(self, name: str) -> str:
+        return self.made[name]
+
+
+Input = Callable[[Things], dict[str, Any]]
+
+# For each mutation something that would be accepted, and something that would be refused with a code.
+TRIALS: dict[str, tuple[Input, Input, str]] = {
+    "createInstance": (
+        lambda _: {"name": "new", "productName": "RTX 4090 24GB", "source": {"image": "nginx"}, "idempotencyKey": "k"},
+        lambda _: {"name": "web", "productName": "RTX 4090 24GB", "image": "nginx"},
+        "INSTANCE_NAME_TAKEN",
+    ),
+    "deleteInstance": (
+        lambda it: {"id": it.ready},
+        lambda it: {"id": it.ready, "expectedVersion": 99},
+        "VERSION_CONFLICT",
+    ),
+    "startInstance": (
+        lambda it: {"instance": {"id": it.exited}, "idempotencyKey": "k"},
+        lambda it: {"id": it.ready},
+        "INSTANCE_NOT_STARTABLE",
+    ),
+    "stopInstance": (lambda it: {"id": it.ready}, lambda it: {"id": it.exited}, "INSTANCE_NOT_STOPPABLE"),
+    "restartInstance": (lambda it: {"id": it.ready}, lambda it: {"id": it.exited}, "INSTANCE_NOT_RESTARTABLE"),
+    "migrateInstance": (lambda it: {"id": it.ready}, lambda it: {"id": it.busy}, "OPERATION_IN_PROGRESS"),
+    "updateInstance": (
+        lambda it: {
+            "id": it.ready,
+            "name": "other",
+            "labels": [{"key": "a", "value": "b"}],
+            "webhook": {"remove": True},
+        },
+        lambda it: {"id": it.ready, "name": "web"},
+        "INSTANCE_NAME_TAKEN",
+    ),
+    "stopInstances": (lambda it: {"ids": [it.ready], "idempotencyKey": "k"}, lambda _: {"ids": []}, "INVALID_IDS"),
+    "deleteInstances": (lambda it: {"ids": [it.ready, it.exited]}, lambda _: {"ids": []}, "INVALID_IDS"),
+    "cancelOperation": (lambda it: {"id": it.operation}, lambda it: {"id": it.ready}, "OPERATION_NOT_FOUND"),
+    "syncFleet": (lambda _: {}, lambda _: {}, ""),
+    "adoptInstance": (lambda it: {"novitaId": it.machine}, lambda _: {"novitaId": "nobody"}, "MACHINE_NOT_FOUND"),
+    "clearCache": (lambda _: {"name": "products"}, lambda _: {"name": "nothing"}, "CACHE_NOT_FOUND"),
+    "clearExpiredCache": (lambda _: {}, lambda _: {}, ""),
+    "retryJob": (lambda it: {"id": it.failed_job}, lambda it: {"id": it.job}, "JOB_NOT_RETRYABLE"),
+    "retryJobs": (lambda _: {}, lambda _: {"limit": 0}, "INVALID_LIMIT"),
+    "cancelJob": (lambda it: {"id": it.job}, lambda it: {"id": it.failed_job}, "JOB_NOT_CANCELLABLE"),
+    "pauseJobs": (lambda _: {"kind": "SEND_WEBHOOK"}, lambda _: {"kind": "NOTHING"}, "INVALID_JOB_KIND"),
+    "resumeJobs": (lambda _: {"kind": "RECONCILE"}, lambda _: {"kind": "NOTHING"}, "INVALID_JOB_KIND"),
+    "rotateWebhookSecret": (lambda _: {}, lambda _: {"overlapSeconds": 700_000}, "INVALID_OVERLAP"),
+    "redeliverWebhook": (lambda it: {"id": it.delivery}, lambda it: {"id": it.ready}, "DELIVERY_NOT_FOUND"),
+    "testWebhook": (
+        lambda _: {"url": "http://127.0.0.1:9/hook"},
+        lambda _: {"url": "ftp://127.0.0.1"},
+        "INVALID_WEBHOOK_URL",
+    ),
+    "checkHealth": (
+        lambda it: {"instanceId": it.ready},
+        lambda it: {"instanceId": it.exited},
+        "INSTANCE_NOT_RUNNING",
+    ),
+    "createToken": (lambda _: {"name": "ci"}, lambda _: {"name": ""}, "INVALID_TOKEN_NAME"),
+    "revokeToken": (lambda it: {"id": it.a_token}, lambda it: {"id": it.ready}, "TOKEN_NOT_FOUND"),
+    "createProject": (lambda _: {"name": "shop"}, lambda _: {"name": "default"}, "PROJECT_NAME_TAKEN"),
+}
+
+
+def test_every_mutation_takes_it_and_is_tried():
+    assert set(TRIALS) == set(MUTATIONS)
+    for name, field in MUTATIONS.items():
+        assert list(field.args) == ["input"], name
+        kind = get_named_type(field.args["input"].type)
+        assert isinstance(kind, GraphQLInputObjectType)
+        assert "validateOnly" in kind.fields, name
+
+
+@pytest.fixture
+async def things(api: Api) -> Things:
+    world = api.world
+    token, _ = await world.new_token("default", Role.ADMIN)
+    spare, caller = await world.new_token("default")
+    assert spare
+    port = [{"port": 80, "type": "http"}]
+    endpoint = [{"port": 80, "type": "http", "address": "http://127.0.0.1:9"}]
+    rows = {
+        "ready": await world.put(novita_id="m1", ports=port, endpoints=endpoint, webhook_url="http://127.0.0.1:9/x"),
+        "exited": await world.put(InstanceStatus.EXITED, novita_id="m2"),
+        "busy": await world.put(novita_id="m3"),
+    }
+    made = {name: ids.shown(ids.INSTANCE, row.id) for name, row in rows.items()}
+    await api.ask("mutation ($id: ID!) { stopInstance(input: {id: $id}) { errors { code } } }", id=made["busy"])
+    await api.create()
+    job = await world.value("SELECT min(id) FROM job")
+    gone = await world.value(
+        """INSERT INTO job_history (id, kind, args, priority, status, project_id, run_at, attempts, created_at,
+               claimed_at, finished_at, error_code)
+           SELECT 900000, kind, args, priority, 'FAILED', project_id, run_at, 3, now(), now(), now(), 'BROKEN'
+           FROM job WHERE id = $1 RETURNING id""",
+        job,
+    )
+    async with world.database.write() as session:
+        delivery = await deliveries.deliver_test(session, api.caller.project_id, "http://127.0.0.1:9/hook")
+    operation = await world.value("SELECT id FROM operation WHERE kind = 'STOP'")
+    await world.execute("INSERT INTO job_pause (kind) VALUES ('RECONCILE')")
+    (machine,) = await make_running(world, 1)
+    return Things(
+        token,
+        made
+        | {
+            "job": ids.shown_number(ids.JOB, job),
+            "failed_job": ids.shown_number(ids.JOB, gone),
+            "delivery": ids.shown(ids.DELIVERY, delivery.id),
+            "operation": ids.shown(ids.OPERATION, operation),
+            "a_token": ids.shown(ids.TOKEN, caller.token_id),
+            "machine": machine,
+        },
+    )
+
+
+@pytest.mark.parametrize("name", sorted(TRIALS))
+async def test_nothing_has_happened(api: Api, things: Things, name: str):
+    accepted, refused, code = TRIALS[name]
+    document = f"""mutation ($input: {MUTATIONS[name].args["input"].type}) {{ {name}(input: $input) {{
+        __typename errors {{ code message }} {_scalars(name)} }} }}"""
+    before = await _everything(api)
+    made = api.world.made()
+
+    answer = (await api.ask(document, token=things.token, input={**accepted(things), "validateOnly": True})).data[name]
+    assert answer["errors"] == []
+    assert all(not value for field, value in answer.items() if field not in ("errors", "__typename", "results"))
+    if code:
+        answer = (await api.ask(document, token=things.token, input={**refused(things), "validateOnly": True})).data
+        assert [error["code"] for error in answer[name]["errors"]] == [code]
+
+    assert await _everything(api) == before
+    assert api.world.made() == made
+    # And the same without it is accepted, so what was tried is what is done.
+    real = (await api.ask(document, token=things.token, input=accepted(things))).data[name]
+    assert real["errors"] == []
+
+
+async def test_each_of_many_is_told_what_would_be_refused(api: Api, things: Things):
+    document = """mutation ($ids: [ID!]!) { stopInstances(input: {ids: $ids, validateOnly: true}) {
+        results { id instance { id } operation { id } replayed errors { code } } errors { code } } }"""
+    results = (await api.ask(document, ids=[things.ready, things.exited, "inst_x"])).data["stopInstances"]["results"]
+
+    assert [(each["id"], [error["code"] for error in each["errors"]]) for each in results] == [
+        (things.ready, []),
+        (things.exited, ["INSTANCE_NOT_STOPPABLE"]),
+        ("inst_x", ["INSTANCE_NOT_FOUND"]),
+    ]
+    assert all((each["instance"], each["operation"], each["replayed"]) == (None, None, False) for each in results)
+
+
+async def test_what_comes_after_it_in_the_same_document_is_done(api: Api, things: Things):
+    document = f"""mutation {{
+        try: stopInstance(input: {{id: "{things.ready}", validateOnly: true}}) {{ instance {{ id }} errors {{ code }} }}
+        do: stopInstance(input: {{id: "{things.ready}"}}) {{ instance {{ status }} errors {{ code }} }}
+    }}"""
+    data = (await api.ask(document)).data
+    assert data["try"] == {"instance": None, "errors": []}
+    assert data["do"] == {"instance": {"status": "STOPPING"}, "errors": []}
+
+
+async def _everything(api: Api) -> dict[str, list[str]]:
+    """Every row of every table, except for when a token was last used and what moves by itself."""
+    names = await api.world.rows(
+        """SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
+           AND relnamespace = 'public'::regnamespace AND relname NOT IN ('event_log', 'outbox', 'event')"""
+    )
+    found = {}
+    for (name,) in names:
+        rows = await api.world.rows(f'SELECT (to_jsonb(t) - $1::text)::text FROM "{name}" AS t', "last_used_at")
+        found[name] = sorted(row[0] for row in rows)
+    # The sequencer moves events from one table to the other meanwhile.
+    events = await api.world.rows("SELECT id::text FROM outbox UNION ALL SELECT id::text FROM event")
+    return {**found, "events": sorted(row[0] for row in events)}
+
+
+def _scalars(name: str) -> str:
+    """All of the payload that takes no selection, and the ids of the rest."""
+    payload = get_named_type(MUTATIONS[name].type)
+    chosen = []
+    for field, kind in payload.fields.items():  # type: ignore[union-attr]
+        inner = get_named_type(kind.type)
+        if field in ("errors", "__typename"):
+            continue
+        if not hasattr(inner, "fields"):
+            chosen.append(field)
+        elif "id" in inner.fields:
+            chosen.append(f"{field} {{ id }}")
+        else:
+            chosen.append(f"{field} {{ __typename }}")
+    return " ".join(chosen)
