@@ -239,7 +239,7 @@ class Lanes:
         known = self._resent & ({job_id for job_id, _ in finished} | {job.job_id for job in put_back})
         self._resent -= known
         if late > len(known):
-            metrics.LATE.inc(late - len(known))
+            metrics.LATE.add(by=late - len(known))
             log.warning("worker.late", jobs=late - len(known))
 
     async def _connect(self) -> "asyncpg.Connection[asyncpg.Record]":

@@ -4,20 +4,18 @@ Counted in plain numbers and turned into samples only when somebody asks: the cl
 than everything else that is done for a short job.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator
 
-from prometheus_client import REGISTRY, Counter, Gauge
+from prometheus_client import REGISTRY, Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from server.observe.counting import Counter, Times
 from server.queue.reads import JobStats
 
-BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-
-LATE = Counter("pilotlight_job_late_writes_total", "Writes refused because the claim had passed to somebody else.")
-RESCUED = Counter("pilotlight_jobs_rescued_total", "Jobs taken back from workers that died.")
-LEASES_LOST = Counter("pilotlight_worker_leases_lost_total", "Times this process could not renew its lease.")
+LATE = Counter("pilotlight_job_late_writes", "Writes refused because the claim had passed to somebody else.")
+RESCUED = Counter("pilotlight_jobs_rescued", "Jobs taken back from workers that died.")
+LEASES_LOST = Counter("pilotlight_worker_leases_lost", "Times this process could not renew its lease.")
 
 WAITING = Gauge("pilotlight_jobs_waiting", "Jobs that may run now and do not yet.", ["kind"])
 RUNNING = Gauge("pilotlight_jobs_running", "Jobs running in all processes.", ["kind"])
@@ -39,29 +37,6 @@ def show_nothing() -> None:
     """Forget those figures: nobody knows them now."""
     for gauge in (WAITING, RUNNING, KEPT_FAILED, OLDEST_WAITING):
         gauge.clear()
-
-
-class Times:
-    """A histogram of seconds."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        self.total = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.total += seconds
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Each bound with how many were not longer, as Prometheus wants it."""
-        found: list[tuple[str, float]] = []
-        so_far = 0
-        for bound, count in zip([*map(str, BOUNDS), "+Inf"], self.counts, strict=True):
-            so_far += count
-            found.append((bound, so_far))
-        return found
 
 
 class KindMetrics:

@@ -130,7 +130,7 @@ class Runner:
             outcome = await self._handlers[job.kind].run(work, self._claim(job))
         except LostClaim:
             log.warning("job.late", attempt=job.attempts + 1)
-            metrics.LATE.inc()
+            metrics.LATE.add()
             return ENDED
         except Exception as error:  # noqa: BLE001 - whatever a handler raises is one failed attempt, logged whole
             return await self._failed(job, work, error, counts)
@@ -170,7 +170,7 @@ class Runner:
         try:
             await end(self._claim(job), self._handlers.get(job.kind), work, failure)
         except LostClaim:
-            metrics.LATE.inc()
+            metrics.LATE.add()
             return ENDED
         except Exception:
             # No database, or `failed` itself failed: the job must not be lost for that. With its attempts used up it

@@ -149,7 +149,7 @@ class Shift:
 
     async def _drop(self) -> None:
         """The lease is nearly over: stop everything before somebody else may start it."""
-        metrics.LEASES_LOST.inc()
+        metrics.LEASES_LOST.add()
         self._lanes.close()
         self._slots.take_back()
         self._slots.interrupt_all(Why.LOST)
@@ -192,7 +192,7 @@ class Shift:
                 took = time.monotonic() - began
                 search_at = began + max(self._limits.lease.total_seconds() / 4, took * SEARCH_SPARES)
             if rescued or forgotten:
-                metrics.RESCUED.inc(len(rescued))
+                metrics.RESCUED.add(by=len(rescued))
                 log.warning("worker.rescued", jobs=len(rescued), forgotten=len(forgotten))
             if rescued or forgotten or stale:
                 self._lanes.look_everywhere()

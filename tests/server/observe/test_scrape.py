@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.processes import Pilotlight, Up, eventually, pilotlight, run, sooner_or_later, up
 
 ROOT = Path(__file__).parents[3]
-ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", re.MULTILINE)
+ROW = re.compile(r"^\| `(\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
 CREATE = """
     mutation SomebodysOwnName {
       createInstance(input: {name: "somebodys-machine", productName: "RTX 4090 24GB", image: "nginx"}) {
@@ -81,9 +81,13 @@ def value(metrics: dict[str, Metric], family: str, sample: str, **labels: str) -
 
 
 def documented() -> dict[str, tuple[str, frozenset[str]]]:
-    """By name: its type, and its labels."""
+    """By the name of its family, which of a counter is without its end: its type, and its labels."""
     rows = ROW.findall((ROOT / "docs" / "metrics.md").read_text())
-    return {name: (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
+    assert len({name for name, _, _ in rows}) == len(rows)
+    assert all(name.endswith("_total") == (kind == "counter") for name, kind, _ in rows)
+    return {
+        name.removesuffix("_total"): (kind, frozenset(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows
+    }
 
 
 async def test_every_metric_is_documented_and_every_documented_one_is_there(running: Up, worker: Pilotlight):
