@@ -15,11 +15,11 @@ PROVIDER = {"rateLimit": 4, "error": 3, "lostAnswer": 4, "errorAfter": 4, "hangA
             "cutJson": 2, "cutConnection": 2, "garbage": 2, "outage": 3, "listLag": 4, "latency": 2,
             "unknownStatus": 1, "pullFailure": 1, "spotReclaim": 1, "badGateway": 1}  # fmt: skip
 WEIGHTS: dict[str, int] = {
-    "kill -9 api": 7,
-    "kill -9 worker": 9,
-    "freeze api": 3,
+    "kill -9 api": 4,
+    "kill -9 worker": 8,
+    "freeze api": 2,
     "freeze worker": 6,
-    "SIGTERM api": 4,
+    "SIGTERM api": 3,
     "SIGTERM worker": 4,
     "database fast restart": 2,
     "database immediate restart": 3,

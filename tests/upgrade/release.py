@@ -1,0 +1,40 @@
+"""The code of the previous release, taken out of git."""
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from tests.processes import ROOT
+
+# The newest migration of the previous release. When one is made, this becomes the newest of what was released then.
+PREVIOUS_HEAD = "0006"
+
+
+def previous_release(folder: Path) -> str | None:
+    """Unpack it there; None, and nothing done, where git does not know it (a shallow clone, an unpacked archive)."""
+    following = f"migrations/versions/{int(PREVIOUS_HEAD) + 1:04}_*.py"
+    added = _git("log", "--format=%H", "--diff-filter=A", "--", following).decode().split()
+    if not added:
+        return None
+    archive = _git("archive", "--format=tar", f"{added[-1]}^")
+    if not archive:
+        return None
+    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+        packed.extractall(folder, filter="data")
+    return f"{added[-1]}^"
+
+
+def command_of(folder: Path) -> tuple[str, ...]:
+    """How its `pilotlight` is run: from that folder, with the libraries of this environment."""
+    start = f"import sys; sys.path.insert(0, {str(folder)!r}); from server.cli import main; main()"
+    return (sys.executable, "-c", start)
+
+
+def _git(*arguments: str) -> bytes:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, check=False)
+    except OSError:
+        return b""
+    return done.stdout if done.returncode == 0 else b""
