@@ -1,4 +1,15 @@
-# Two stages: what builds stays behind, what runs is small and not root.
+# What builds stays behind, what runs is small and not root.
+FROM node:22-bookworm-slim AS web
+WORKDIR /src/web/graphiql
+COPY web/graphiql/package.json web/graphiql/package-lock.json ./
+RUN npm ci
+WORKDIR /src/web
+COPY web/package.json web/package-lock.json web/.npmrc ./
+RUN npm ci
+COPY schema/schema.graphql ../schema/schema.graphql
+COPY web .
+RUN npm run build && npm --prefix graphiql run build
+
 FROM python:3.13-slim-bookworm AS build
 WORKDIR /src
 RUN pip install --no-cache-dir uv==0.13.7 && python -m venv /opt/pilotlight
@@ -7,6 +18,9 @@ RUN uv pip install --no-cache --python /opt/pilotlight/bin/python --require-hash
 COPY server server
 COPY schema schema
 COPY migrations migrations
+COPY web/scripts/wheel.py web/scripts/wheel.py
+COPY --from=web /src/web/dist web/dist
+COPY --from=web /src/web/graphiql/dist web/graphiql/dist
 RUN uv pip install --no-cache --python /opt/pilotlight/bin/python --no-deps --no-build-isolation .
 
 FROM python:3.13-slim-bookworm

@@ -12,13 +12,13 @@ WORKERS ?= 2
 .DEFAULT_GOAL := help
 .PHONY: help up test check lint types contracts schema schema-check deploy-check tests bench-queue bench-client \
   bench-simulator bench-create bench-monitor bench-probes bench-live chaos-create chaos-live chaos-queue chaos-failover \
-  graphiql format lock clean
+  web web-test web-shots bench-dashboard graphiql format lock clean
 
 help: ## List these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 up: $(VENV)/.ready ## Run everything: database, simulator, API, workers (ARGS="--port 0 --home DIR")
-	@exec $(BIN)/pilotlight up $(ARGS)
+	@BUILD_PAGES=$${BUILD_PAGES:-on} exec $(BIN)/pilotlight up $(ARGS)
 
 test: check tests ## Everything that CI runs: lint, types, contracts, schema, deployment files, tests
 
@@ -82,6 +82,18 @@ chaos-failover: $(VENV)/.installed ## Kill the primary of a Patroni cluster unde
 
 chaos-queue: $(VENV)/.installed ## 200 workers killed at random under load
 	QUEUE_KILLS=200 $(BIN)/pytest -q tests/server/queue/test_processes.py -k killed --timeout 390
+
+web: $(VENV)/.ready ## Build the dashboard, which the server shows at /, and say how large it is
+	@$(BIN)/python -m server.building dashboard
+
+web-test: $(VENV)/.installed ## The dashboard's tests alone, in a real browser
+	$(BIN)/pytest -q -p no:xdist tests/web $(ARGS)
+
+web-shots: $(VENV)/.installed web ## Pictures of every view, in both themes, wide and narrow, into web/shots
+	$(BIN)/python -m tests.web.shots $(ARGS)
+
+bench-dashboard: $(VENV)/.installed web ## The page with 5,000 instances and 200 changes a second (ARGS="--seconds 300")
+	$(BIN)/python -m bench.dashboard $(ARGS)
 
 graphiql: web/graphiql/dist/index.html ## Build GraphiQL, which the server shows at /graphql
 

@@ -139,6 +139,11 @@ class Settings(BaseSettings):
     breaker_recovery: Duration = Field(
         default=timedelta(seconds=60), description="How long that while is, before one trial call."
     )
+    build_pages: bool = Field(
+        default=False,
+        description="Whether `up` in a clone builds the dashboard and GraphiQL, in the background, when their sources "
+        "have changed; `make up` says yes.",
+    )
     simulator_speed: float = Field(
         default=1.0, gt=0, le=1000, description="How fast the simulator's instances live; 1 suits a demonstration."
     )

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from server.alone import Provider, refuse_open_door
 from server.auth.tokens import DEFAULT_PROJECT, create_token, new_secret
+from server.building import Builder
 from server.config import Settings
 from server.db import migrate
 from server.db.embedded import EmbeddedPostgres
@@ -57,8 +58,12 @@ async def up(settings: Settings, *, ready_file: Path | None) -> None:
         runtime.follow_events()
         runtime.work()
         with step("API and workers"):
-            pages = Pages(Development(token=token), is_loopback=settings.is_loopback)
+            builder = Builder()
+            development = Development(token=token, standing=lambda: builder.standing)
+            pages = Pages(development, is_loopback=settings.is_loopback)
             await stack.enter_async_context(http(runtime, listener, pages=pages))
+        if settings.build_pages:
+            await stack.enter_async_context(builder.at_work())  # after all that the API needs, and behind it
         at = address_of(listener)
         ready = Ready(
             graphql_url=f"http://{at}/graphql",
@@ -161,6 +166,7 @@ def _announce(ready: Ready, provider: Provider, *, seconds: float) -> None:
             "[bold yellow]SIMULATOR[/bold yellow]  no NOVITA_API_KEY is set: "
             "nothing real is created and nothing is billed\n"
         )
+    say(f"  dashboard  {ready.graphql_url.removesuffix('graphql')}")
     say(f"  GraphQL    {ready.graphql_url}")
     say(f"  WebSocket  {ready.websocket_url}")
     if ready.token is not None:

@@ -6,7 +6,7 @@ export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     target: "es2022",
-    outDir: "dist",
+    outDir: "dist.new",
     assetsDir: "assets",
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },

@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 
 const LIMIT = 100 * 1024;
-const dist = join(dirname(fileURLToPath(import.meta.url)), "../dist");
+const dist = join(dirname(fileURLToPath(import.meta.url)), "../dist.new");
 const page = readFileSync(join(dist, "index.html"));
 const named = [...page.toString().matchAll(/(?:src|href)="\/(assets\/[^"]+)"/g)].map((match) => match[1]);
 const parts = [["index.html", page], ...named.map((name) => [name, readFileSync(join(dist, name))])];
