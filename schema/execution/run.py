@@ -9,7 +9,11 @@ from strawberry.execution import optimized_is_awaitable
 
 from schema.context import Context
 from schema.documents.document import Document, Operation
+from schema.execution.executor import CompilingExecutor
+from schema.execution.resolvers import quicken
 from schema.root import schema
+
+quicken(schema)
 
 
 class Unfit(Exception):
@@ -30,6 +34,7 @@ async def execute(
     executor = _executor(schema, document, operation, variables, context)
     if isinstance(executor, list):
         raise Unfit(cast("list[GraphQLError]", executor))
+    executor.follow(operation)
     result: Any = executor.execute_operation()
     if isawaitable(result):
         result = await result
@@ -39,7 +44,7 @@ async def execute(
 def _executor(
     schema: Schema, document: Document, operation: Operation, variables: dict[str, Any], context: Context
 ) -> Any:
-    kind = cast("Any", schema.execution_context_class)  # pyright: ignore[reportUnknownMemberType]
+    kind = cast("Any", CompilingExecutor)
     return kind.build(
         schema._schema,  # pyright: ignore[reportPrivateUsage] - it has no other name
         document.node,
