@@ -14,7 +14,7 @@ import pytest
 from tests.schema.conftest import Api
 
 AUDIT = Path(__file__).parents[2] / "audit"
-FILES = ("package.json", "package-lock.json", ".npmrc", "run.mjs")
+FILES = ("package.json", "package-lock.json", ".npmrc", "run.mjs", "introspect.mjs")
 
 
 async def node(*command: str, cwd: Path) -> str:
@@ -44,14 +44,21 @@ async def installed() -> Path:
     return folder
 
 
-async def audited(api: Api) -> list[dict[str, Any]]:
+async def run(api: Api, script: str) -> list[dict[str, Any]]:
     folder = await installed()
-    out = await node("node", "run.mjs", f"http://{api.server.address}/graphql", api.token, cwd=folder)
+    out = await node("node", script, f"http://{api.server.address}/graphql", api.token, cwd=folder)
     return [orjson.loads(line) for line in out.splitlines()]
 
 
 async def test_every_audit_of_graphql_over_http_is_passed(api: Api):
-    audits = await audited(api)
+    audits = await run(api, "run.mjs")
 
     assert len(audits) > 60
     assert [audit for audit in audits if audit["status"] != "ok"] == []
+
+
+async def test_the_reference_implementation_reads_our_schema_by_introspection(api: Api):
+    """With everything that GraphiQL asks for."""
+    (told,) = await run(api, "introspect.mjs")
+    assert (told["status"], told["errors"]) == (200, [])
+    assert "createInstance" in told["mutations"]
