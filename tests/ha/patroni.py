@@ -26,7 +26,7 @@ PROGRAMS = ("etcd", "patroni", "haproxy")
 USER = "postgres"  # PostgreSQL does not run as root
 PASSWORD = "a-password-for-loopback"
 # Short, so that a death is noticed within seconds. Patroni wants loop_wait + 2 * retry_timeout <= ttl.
-TTL, LOOP_WAIT, RETRY_TIMEOUT = 5, 1, 2
+TTL, LOOP_WAIT, RETRY_TIMEOUT = 7, 1, 3
 
 
 def why_not() -> str | None:
@@ -79,6 +79,10 @@ class Node:
             self.process.wait()
             self.process = None
         psutil.wait_procs(family, timeout=10)
+
+    def last_words(self) -> str:
+        log = self.folder / "patroni.log"
+        return f"{self.name}: {log.read_text(errors='replace')[-1500:] if log.exists() else 'never started'}"
 
     def kill_postgres(self) -> None:
         """PostgreSQL alone dies; Patroni lives to see it."""
@@ -139,7 +143,7 @@ class Cluster:
         await sooner_or_later(there_is, within=within)
         return found[-1]
 
-    async def is_whole(self, *, within: float = 90) -> None:
+    async def is_whole(self, *, within: float = 180) -> None:
         """Until every server runs, and one of them confirms each commit of the primary."""
 
         async def whole() -> bool:
@@ -153,7 +157,10 @@ class Cluster:
                 return len(replicas) == len(self.nodes) - 1 and is_safe
             return False
 
-        await sooner_or_later(whole, within=within)
+        try:
+            await sooner_or_later(whole, within=within)
+        except AssertionError:
+            raise AssertionError("\n".join(node.last_words() for node in self.nodes)) from None
 
     async def execute(self, statement: str, *, name: str = "postgres") -> None:
         primary = await self.has_primary()

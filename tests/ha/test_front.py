@@ -1,0 +1,150 @@
+"""Two real API processes behind the real haproxy with the configuration that is deployed; one of them is killed."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import psutil
+import pytest
+
+from tests.flows.watcher import EVENTS, Caller, Event, Stream, positions
+from tests.ha.front import CONFIG, front
+from tests.processes import Pilotlight, free_port, pilotlight, run, sooner_or_later
+
+pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed here")
+
+ADDRESSES = ["127.0.0.2", "127.0.0.3"]
+
+
+@dataclass
+class Stage:
+    url: str
+    caller: Caller
+    token: str
+    apis: dict[str, Pilotlight]
+
+    async def status(self, path: str) -> int:
+        async with aiohttp.ClientSession() as http, http.get(self.url + path) as response:
+            return response.status
+
+    async def ready(self) -> bool:
+        return await self.status("/readyz") == 200
+
+
+@pytest.fixture(scope="module")
+async def stage(new_database: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    folder = tmp_path_factory.mktemp("front")
+    settings = {"DATABASE_URL": await new_database(), "NOVITA_API_KEY": "sk_x", "LOG_FORMAT": "json"}
+    async with AsyncExitStack() as stack:
+        simulator = await stack.enter_async_context(pilotlight("simulate", "--port", "0"))
+        migrated = await run("migrate", env=settings)
+        assert migrated.code == 0, migrated.said
+        token = (await run("token", "create", "front", env=settings)).printed.strip()
+        await simulator.says("http://")
+        settings["NOVITA_API_BASE_URL"] = next(word for word in simulator.said.split() if word.startswith("http://"))
+        port = free_port()
+        apis = {
+            address: await stack.enter_async_context(
+                pilotlight("serve", "--host", address, "--port", str(port), env=settings)
+            )
+            for address in ADDRESSES
+        }
+        for api in apis.values():
+            await api.says("api.ready")
+        url = await stack.enter_async_context(front(ADDRESSES, port, folder))
+        made = Stage(url, Caller(f"{url}/graphql", token), token, apis)
+        await sooner_or_later(made.ready)
+        yield made
+
+
+def test_the_configuration_is_one_that_haproxy_takes():
+    environment = {"FRONT_BIND": "127.0.0.1:8000", "API_ADDRESS": "api:8000", "DNS_ADDRESS": "127.0.0.11:53"}
+    checked = subprocess.run(
+        [str(shutil.which("haproxy")), "-c", "-f", CONFIG], env=environment, capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stderr
+    assert "warning" not in checked.stderr.lower()
+
+
+async def test_sockets_are_spread_over_both_and_metrics_stay_inside(stage: Stage):
+    async with AsyncExitStack() as stack:
+        http = await stack.enter_async_context(aiohttp.ClientSession())
+
+        async def both_have_some() -> bool:
+            await stack.enter_async_context(http.ws_connect(f"{stage.url}/graphql", protocols=["graphql-transport-ws"]))
+            return all(_sockets(stage, address) >= 2 for address in ADDRESSES)
+
+        await sooner_or_later(both_have_some)
+    assert await stage.status("/metrics") == 404
+
+
+async def test_a_stream_passes_event_by_event(stage: Stage):
+    headers = {"authorization": f"Bearer {stage.token}", "accept": "text/event-stream"}
+    place = await stage.caller.ask("{ events(first: 100) { pageInfo { endCursor } } }")
+    variables = {"after": place["events"]["pageInfo"]["endCursor"]}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(f"{stage.url}/graphql", json={"query": EVENTS, "variables": variables}, headers=headers) as response,
+    ):
+        assert response.status == 200
+        id = await stage.caller.create("streamed")
+        line = ""
+        async with asyncio.timeout(30):
+            while not (line.startswith("data:") and id in line):
+                line = (await response.content.readline()).decode()
+
+    assert json.loads(line.removeprefix("data:"))["data"]["instanceEvents"]["instanceId"] == id
+
+
+async def test_a_watcher_of_a_killed_api_resumes_at_the_other_and_requests_go_on(stage: Stage):
+    async with stage.caller.subscribed() as events:
+        before = await stage.caller.create("before")
+        seen = [await events.next()]
+        while seen[-1]["instanceId"] != before:
+            seen.append(await events.next())
+
+        watched = _serving(stage)
+        await stage.apis.pop(watched).kill_tree()
+        await _to_its_end(events, seen)
+
+    async def accepts() -> bool:
+        try:
+            after.append(await stage.caller.create("after"))
+        except Exception:  # noqa: BLE001 - the moment in which it died
+            return False
+        return True
+
+    after: list[str] = []
+    await sooner_or_later(accepts)
+    async with stage.caller.subscribed(after=seen[-1]["cursor"]) as resumed:
+        more = [await resumed.next()]
+        while more[-1]["instanceId"] != after[0]:
+            more.append(await resumed.next())
+    assert positions(seen + more) == list(range(positions(seen)[0], positions(more)[-1] + 1))
+
+
+async def _to_its_end(events: Stream, seen: list[Event]) -> None:
+    """Whatever the client makes of a cut connection; only not silence."""
+    try:
+        while True:
+            seen.append(await events.next())
+    except TimeoutError:
+        raise
+    except Exception:  # noqa: BLE001
+        return
+
+
+def _serving(stage: Stage) -> str:
+    """Whichever has the WebSocket: the one with the most connections."""
+    return max(stage.apis, key=lambda address: _sockets(stage, address))
+
+
+def _sockets(stage: Stage, address: str) -> int:
+    connections = psutil.Process(stage.apis[address].pid).net_connections(kind="tcp")
+    return sum(each.status == "ESTABLISHED" and each.laddr.ip == address for each in connections)
