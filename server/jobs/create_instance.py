@@ -112,13 +112,15 @@ async def _ask_next(standing: Standing, work: CreateInstance, tools: Tools) -> O
         return await _give_up(placement, standing, work, tools)
     if instance.image_auth_id is not None and not await tools.catalog.has_registry_auth(instance.image_auth_id):
         return await _no_registry_auth(instance.image_auth_id, work, tools)
+    # Before the attempt is committed: others count from there how long it may still be sent.
+    asked_at = tools.novita.moment()
     async with tools.write() as session:
         if await operations.still_open(session, work.operation_id) is None:
             return Done()  # deleted or cancelled while we placed it: nobody would look after a machine made now
         await attempts.note_refusals(session, instance, work.operation_id, placement.refusals)
         attempt = await attempts.begin(session, instance, work.operation_id, candidate)
     try:
-        novita_id = await tools.novita.create_instance(_request(instance, attempt))
+        novita_id = await tools.novita.create_instance(_request(instance, attempt), asked_at=asked_at)
     except NovitaError as error:
         return await _not_created(attempt, error, work, tools)
     await _adopt(instance, attempt, novita_id, work, tools)

@@ -22,6 +22,7 @@ class Call:
     is_repeatable: bool = False
     prefix: str = PREFIX
     secrets: tuple[SecretStr, ...] = ()  # never to be seen in an error, should the provider echo them
+    asked_at: float | None = None  # by the client's ticks; the moment of the call unless it was decided on before
     route: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -40,6 +41,13 @@ def get(path: str, *, prefix: str = PREFIX, **query: str | int | tuple[str, ...]
     return Call("GET", path, query=sent, is_repeatable=True, prefix=prefix)
 
 
-def post(path: str, body: Mapping[str, Any], *, is_repeatable: bool, secrets: tuple[SecretStr, ...] = ()) -> Call:
+def post(
+    path: str,
+    body: Mapping[str, Any],
+    *,
+    is_repeatable: bool,
+    secrets: tuple[SecretStr, ...] = (),
+    asked_at: float | None = None,
+) -> Call:
     """A change."""
-    return Call("POST", path, body=body, is_repeatable=is_repeatable, secrets=secrets)
+    return Call("POST", path, body=body, is_repeatable=is_repeatable, secrets=secrets, asked_at=asked_at)

@@ -49,6 +49,7 @@ class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls, StorageCalls, Ima
         self.breaker = Breaker(threshold=breaker_threshold, recovery=breaker_recovery, ticks=ticks)
         self.limiter = Limiter(rate_limit_per_minute, ticks)
         self._http = Http(base_url, api_key, request_timeout)
+        self.moment = ticks.now  # when something was decided on, for calls that must not be made much later
         self._caller = Transport(
             self._http,
             breaker=self.breaker,

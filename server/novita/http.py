@@ -39,6 +39,10 @@ class ClientClosed(NotConnected):
     """Our own client was closed, or never opened: no fault of the provider's, and nothing to wait for."""
 
 
+class TooLate(NotConnected):
+    """It was decided on so long ago that it must not be sent any more."""
+
+
 class TooLarge(ProviderError):
     """The answer is larger than any answer should be; asking again would only fetch it again."""
 

@@ -10,7 +10,7 @@ from server.errors import CircuitOpen, NovitaError, ProviderError
 from server.novita.breaker import Breaker, Permit
 from server.novita.call import Call
 from server.novita.fields import Fields, Unreadable, parse
-from server.novita.http import Answer, ClientClosed, Http, NotConnected
+from server.novita.http import Answer, ClientClosed, Http, NotConnected, TooLate
 from server.novita.lane import Lane
 from server.novita.limiter import Limiter
 from server.novita.priority import Priority
@@ -40,7 +40,7 @@ class Transport:
 
     async def call(self, call: Call, read: Callable[[Fields], T], *, priority: Priority) -> T:
         """Make the call and read its answer; raises NovitaError and nothing else."""
-        asked_at = self._ticks.now()
+        asked_at = self._ticks.now() if call.asked_at is None else call.asked_at
         is_certain = True
         attempt = 0
         while True:
@@ -79,6 +79,10 @@ class Transport:
             if not self._limiter.try_take():
                 with self._waiting(priority):
                     await self._limiter.take(route, priority, seconds=self._seconds_left(asked_at))
+            if not call.is_repeatable and self._seconds_left(asked_at) <= 0:
+                # Neither line was long, so we were paused. Others may have stopped looking for what it would make.
+                self._limiter.give_back()
+                raise TooLate("it was asked for too long ago")
             try:
                 permit = self._breaker.enter(route)
             except CircuitOpen:

@@ -20,13 +20,23 @@ log = structlog.get_logger()
 
 
 class InstanceCalls(Calls):
-    async def create_instance(self, request: CreateInstance, *, priority: Priority = Priority.USER) -> str:
+    async def create_instance(
+        self, request: CreateInstance, *, asked_at: float | None = None, priority: Priority = Priority.USER
+    ) -> str:
         """Make and start an instance; returns its id.
 
         Sent once and never again: there is no idempotency key, so a second request makes a second billed machine. On
         an error, `is_certain_refusal` tells if nothing was made; if it is False, look for `request.name` first.
+        It is not sent later than the deadline after `asked_at`, a `moment()` of this client: whoever was paused since
+        then can't know whether others have given it up.
         """
-        call = post("/gpu/instance/create", request.to_json(), is_repeatable=False, secrets=request.secrets())
+        call = post(
+            "/gpu/instance/create",
+            request.to_json(),
+            is_repeatable=False,
+            secrets=request.secrets(),
+            asked_at=asked_at,
+        )
         return await self._caller.call(call, _id, priority=priority)
 
     async def instance(self, novita_id: str, *, priority: Priority = Priority.USER) -> RemoteInstance:
