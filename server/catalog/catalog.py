@@ -48,6 +48,14 @@ class Catalog:
             lambda: self._novita.products(cluster_id=cluster_id, billing=billing_mode),
         )
 
+    def is_at_hand(self, *, template_id: str | None = None) -> bool:
+        """Whether the regions, and that template, are known without asking anybody."""
+        return self._regions.is_at_hand(REGIONS) and (template_id is None or self._templates.is_at_hand(template_id))
+
+    def has_products(self, cluster_id: str, billing_mode: str) -> bool:
+        """Whether they are known without asking anybody."""
+        return self._products.is_at_hand(f"{cluster_id} {billing_mode}")
+
     async def template(self, template_id: str) -> Template:
         """Raises ProviderNotFound."""
         return await self._templates.get(template_id, lambda: self._novita.template(template_id))

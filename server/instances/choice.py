@@ -1,7 +1,7 @@
 """What a request comes to: its template, the regions in their order, and what each of them offers or refuses."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -45,12 +45,15 @@ class Choice:
 async def choose(catalog: Catalog, draft: CreateDraft, *, defaults: Defaults) -> Choice:
     """Look everything up side by side. Raises Invalid with all that is wrong with the template and the regions."""
     regions = region_order(draft, defaults)
-    looked_up = await asyncio.gather(
+    steps = (
         _template(catalog, draft.template_id),
         _known_regions(catalog, draft),
         warm(catalog, regions, draft.billing),
-        return_exceptions=True,
     )
+    if catalog.is_at_hand(template_id=draft.template_id):
+        looked_up = [await _outcome(step) for step in steps]
+    else:
+        looked_up = await asyncio.gather(*steps, return_exceptions=True)
     failures = [each for each in looked_up if isinstance(each, BaseException)]
     problems = [problem for each in failures if isinstance(each, Invalid) for problem in each.problems]
     if problems:
@@ -67,6 +70,13 @@ async def choose(catalog: Catalog, draft: CreateDraft, *, defaults: Defaults) ->
         regions=regions,
     )
     return Choice(template, wish, await judge(catalog, wish))
+
+
+async def _outcome(step: Awaitable[Template | None]) -> Template | Exception | None:
+    try:
+        return await step
+    except Exception as error:  # noqa: BLE001 - it is raised further down, or told beside the others
+        return error
 
 
 def refuse_hopeless(choice: Choice) -> None:

@@ -72,15 +72,25 @@ async def judge(catalog: Catalog, wish: Wish) -> tuple[Candidate | Refusal, ...]
     """Every region and way to pay, in the order in which they are to be tried."""
     clusters = await catalog.regions()
     pairs = [(region, mode) for region in wish.regions for mode in MODES[wish.billing]]
-    judged = await asyncio.gather(*(_judge(catalog, clusters, wish, region, mode) for region, mode in pairs))
-    return tuple(judged)
+    steps = [_judge(catalog, clusters, wish, region, mode) for region, mode in pairs]
+    if not missing(catalog, clusters, wish.regions, wish.billing):
+        return tuple([await step for step in steps])  # nobody is waited for, so side by side would only cost
+    return tuple(await asyncio.gather(*steps))
 
 
 async def warm(catalog: Catalog, regions: Sequence[str], billing: Billing) -> None:
     """Fetch what judging will need, while something else is being looked up."""
-    clusters = await catalog.regions()
+    wanted = missing(catalog, await catalog.regions(), regions, billing)
+    if wanted:
+        await asyncio.gather(*(catalog.products(cluster_id, mode) for cluster_id, mode in wanted))
+
+
+def missing(
+    catalog: Catalog, clusters: Sequence[Cluster], regions: Sequence[str], billing: Billing
+) -> list[tuple[str, str]]:
+    """What judging would have to wait for: clusters and ways to pay whose products are not known."""
     ids = [cluster.id for region in regions if (cluster := find_cluster(clusters, region)) is not None]
-    await asyncio.gather(*(catalog.products(cluster_id, mode) for cluster_id in ids for mode in MODES[billing]))
+    return [(id, mode) for id in ids for mode in MODES[billing] if not catalog.has_products(id, mode)]
 
 
 async def _judge(
