@@ -1,6 +1,7 @@
 import { GraphiQL } from "graphiql";
 import { useMemo, useState, type FormEvent } from "react";
 
+import flame from "./flame.svg";
 import { fetcherWith } from "./fetcher";
 import { TABS } from "./tabs";
 import { handedOver, remember, remembered } from "./token";
@@ -11,14 +12,18 @@ export function Page() {
   const fetcher = useMemo(() => fetcherWith(token), [token]);
   return (
     <>
-      <header>
-        <a href="/">← Pilotlight</a>
-        {given === null && <TokenField token={token} onChange={setToken} />}
-      </header>
-      {/* The key: with another token the schema is asked for anew. */}
-      <GraphiQL key={token} fetcher={fetcher} defaultTabs={TABS} defaultEditorToolsVisibility="variables">
+      {given === null && <TokenField token={token} onChange={setToken} />}
+      <GraphiQL
+        key={token} // with another token, the schema is asked for anew
+        schema={token ? undefined : null} // null: it is not asked for
+        fetcher={fetcher}
+        defaultTabs={TABS}
+        defaultEditorToolsVisibility="variables"
+      >
         <GraphiQL.Logo>
-          <span className="name">GraphiQL</span>
+          <a className="home" href="/" title="Back to the dashboard">
+            <img src={flame} alt="" /> Pilotlight
+          </a>
         </GraphiQL.Logo>
       </GraphiQL>
     </>
@@ -33,10 +38,11 @@ function TokenField({ token, onChange }: { token: string; onChange: (token: stri
     onChange(entered);
   }
   return (
-    <form onSubmit={submit}>
+    <form className="token" onSubmit={submit}>
       <label htmlFor="token">Token</label>
       <input id="token" name="token" type="password" placeholder="pl_…" autoComplete="off" defaultValue={token} />
       <button type="submit">Use</button>
+      {!token && <span>Without one, the API answers nothing.</span>}
     </form>
   );
 }

@@ -1,0 +1,109 @@
+"""GraphiQL as it is used: a real browser, a real server, and no other host in reach."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.conftest import DatabaseMaker
+from tests.processes import ROOT, Up, up
+
+CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
+
+
+@pytest.fixture(scope="module")
+def built() -> None:
+    """As `make up` builds it: once, and again when its sources change."""
+    if shutil.which("npm") is None:
+        pytest.skip("there is no npm to build GraphiQL with")
+    done = subprocess.run(["make", "graphiql"], cwd=ROOT, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+async def server(
+    built: None, new_database: DatabaseMaker, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Up]:
+    async with up(tmp_path_factory.mktemp("home"), env={"DATABASE_URL": await new_database()}) as running:
+        yield running
+
+
+async def test_it_is_used_with_nothing_else_in_reach(server: Up, tmp_path: Path):
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+
+    report = visit(server, tmp_path)
+
+    assert report["elsewhere"] == []
+    assert report["violations"] == []
+    assert report["console"] == []
+    assert report["tabs"] == ["Create", "Watch", "Start", "Quote", "Fleet", "Jobs"]
+    answers = report["answers"]
+    assert '"billingMode": "SPOT"' in answers["quote"]
+    assert '"status": "CREATING"' in answers["create"]
+    # Only the newest is shown, so a quick one may be overtaken by the next before it is seen.
+    assert len(set(report["watched"])) >= 3
+    assert report["watched"][-1] == "operation.finished"
+    assert '"progress": 100' in answers["watch"]
+    assert '"code": "INSTANCE_NOT_STARTABLE"' in answers["start"]
+    assert '"made-elsewhere"' in answers["fleet"]
+    assert '"kind": "' in answers["jobs"]
+    assert report["back"] == "/"
+    assert report["withoutToken"]["asked"] is True
+    assert '"made-elsewhere"' in report["withoutToken"]["answer"]
+
+
+def visit(server: Up, shots: Path) -> dict[str, object]:
+    done = subprocess.run(
+        ["node", "test/visit.mjs", server.graphql_url, server.token, str(shots)],
+        cwd=ROOT / "web/graphiql",
+        env={**os.environ, "CHROMIUM": str(CHROMIUM)},
+        capture_output=True,
+        text=True,
+        timeout=170,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/graphql-response+json", "*/*"])
+async def test_programs_that_ask_the_same_address_get_the_api(server: Up, accept: str):
+    async with (
+        aiohttp.ClientSession(headers={"authorization": f"Bearer {server.token}"}) as session,
+        session.get(server.graphql_url, params={"query": "{ __typename }"}, headers={"accept": accept}) as response,
+    ):
+        assert "json" in response.content_type
+        assert (await response.json())["data"] == {"__typename": "Query"}
+
+
+async def test_the_page_has_a_strict_policy_and_is_not_kept(server: Up):
+    async with aiohttp.ClientSession() as session, session.get(server.graphql_url, headers=browser()) as response:
+        page, policy = await response.text(), response.headers["content-security-policy"]
+        assert response.content_type == "text/html"
+        assert response.headers["cache-control"] == "no-store"
+
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    assert "unsafe-eval" not in policy
+    assert server.token in page
+
+
+@pytest.mark.parametrize(
+    "header", [{"x-forwarded-for": "192.0.2.1"}, {"host": "rebound.example"}, {"origin": "http://a"}]
+)
+async def test_the_token_is_for_whoever_sits_at_this_machine_alone(server: Up, header: dict[str, str]):
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(server.graphql_url, headers={**browser(), **header}) as response,
+    ):
+        assert server.token not in await response.text()
+
+
+def browser() -> dict[str, str]:
+    return {"accept": BROWSER}

@@ -1,0 +1,162 @@
+/**
+ * Uses GraphiQL in Chromium as a person would, with every other host out of reach, and prints what happened as JSON.
+ *
+ *     node test/visit.mjs http://127.0.0.1:8000/graphql pl_... folder-for-screenshots
+ */
+import { join } from "node:path";
+
+import { chromium } from "playwright-core";
+
+const [address, token, shots] = process.argv.slice(2);
+const PATIENCE = 30_000;
+const FLAGS = [
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+  // No name but this machine's leads anywhere, also for what no page has asked for.
+  "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+];
+
+const sent = []; // what went out over sockets
+const report = { elsewhere: [], console: [], violations: [], tabs: [], answers: {}, watched: [], withoutToken: {} };
+
+// With a profile of its own, which is gone afterwards.
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+  headless: true,
+  args: FLAGS,
+});
+try {
+  await withTheToken(await open());
+  await withoutToken(await open({ "x-forwarded-for": "192.0.2.1" }));
+} finally {
+  await browser.close();
+}
+console.log(JSON.stringify(report));
+
+async function withTheToken(page) {
+  report.tabs = await titles(page);
+  report.answers.quote = await run(page, "Quote", "candidates");
+  await page.screenshot({ path: join(shots, "quote.png") });
+  report.answers.create = await run(page, "Create", "createInstance");
+  await page.screenshot({ path: join(shots, "create.png") });
+
+  await choose(page, "Watch");
+  await page.getByRole("button", { name: /Execute query/ }).click();
+  await page.getByRole("button", { name: /Stop query/ }).waitFor();
+  await subscribed(page);
+  await create("made-elsewhere");
+  const deadline = Date.now() + 2 * PATIENCE;
+  while (!report.watched.includes("operation.finished") && Date.now() < deadline) {
+    const type = /"type": "([a-z._]+)"/.exec(await result(page))?.[1];
+    if (type && type !== report.watched.at(-1)) report.watched.push(type);
+    await page.waitForTimeout(10);
+  }
+  report.answers.watch = await result(page);
+  await page.screenshot({ path: join(shots, "watch.png") });
+  await page.getByRole("button", { name: /Stop query/ }).click();
+
+  for (const [tab, word] of [["Start", "startInstance"], ["Fleet", "items"], ["Jobs", "jobs"]]) {
+    report.answers[tab.toLowerCase()] = await run(page, tab, word);
+  }
+  await page.screenshot({ path: join(shots, "jobs.png") });
+  report.back = await page.getByRole("link", { name: /Pilotlight/ }).getAttribute("href");
+  await page.close();
+}
+
+/** A server that hands no token over: there is a field for it. */
+async function withoutToken(page) {
+  const field = page.getByLabel("Token");
+  report.withoutToken.asked = await field.isVisible();
+  await field.fill(token);
+  await page.getByRole("button", { name: "Use" }).click();
+  report.withoutToken.answer = await run(page, "Fleet", "counts");
+  await page.screenshot({ path: join(shots, "token.png") });
+  await page.close();
+}
+
+async function open(headers = {}) {
+  const page = await browser.newPage({ viewport: { width: 1440, height: 900 }, extraHTTPHeaders: headers });
+  page.setDefaultTimeout(PATIENCE);
+  await page.addInitScript(() => {
+    addEventListener("securitypolicyviolation", (event) => {
+      console.error(`POLICY ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`);
+    });
+  });
+  const host = new URL(address).host;
+  await page.route("**/*", (route) => {
+    const url = new URL(route.request().url());
+    if (url.protocol === "data:" || url.host === host) return route.continue();
+    report.elsewhere.push(url.href);
+    return route.abort();
+  });
+  page.on("websocket", (socket) => {
+    if (new URL(socket.url()).host !== host) report.elsewhere.push(socket.url());
+    socket.on("framesent", ({ payload }) => sent.push(payload));
+  });
+  page.on("console", (message) => {
+    const text = `${message.text()} (${message.location().url})`;
+    if (text.startsWith("POLICY")) report.violations.push(text);
+    else if (["error", "warning"].includes(message.type())) report.console.push(text);
+  });
+  page.on("pageerror", (error) => report.console.push(String(error)));
+  await page.goto(address);
+  // Tabs are there at once; what is in them when Monaco has loaded.
+  await page.locator(".graphiql-query-editor .view-lines").filter({ hasText: "mutation" }).waitFor();
+  return page;
+}
+
+async function titles(page) {
+  return page.locator(".graphiql-tab .graphiql-tab-button, .graphiql-tab > button[role=tab]").allInnerTexts();
+}
+
+async function choose(page, tab) {
+  await page.locator(".graphiql-tab").filter({ hasText: tab }).first().locator("button").first().click();
+}
+
+/** Run what is in a tab, and give what is shown once it has this word. */
+async function run(page, tab, word) {
+  await choose(page, tab);
+  await page.getByRole("button", { name: /Execute query/ }).click();
+  const deadline = Date.now() + PATIENCE;
+  for (;;) {
+    const shown = await result(page);
+    if (shown.includes(word) || shown.includes('"errors": [\n')) return shown;
+    if (Date.now() > deadline) {
+      await page.screenshot({ path: join(shots, "trouble.png") });
+      throw new Error(`${tab} shows no ${word}, but: ${shown} ${JSON.stringify(report)}`);
+    }
+    await page.waitForTimeout(50);
+  }
+}
+
+async function result(page) {
+  const lines = await page.locator(".result-window .view-lines").innerText();
+  return lines.replaceAll("\u00a0", " ");
+}
+
+/** Nothing tells that a subscription has begun; but it was sent on a socket that carries messages in order. */
+async function subscribed(page) {
+  const deadline = Date.now() + PATIENCE;
+  while (!sent.some((frame) => frame.includes('"subscribe"'))) {
+    if (Date.now() > deadline) throw new Error("nothing was subscribed to");
+    await page.waitForTimeout(50);
+  }
+  await page.waitForTimeout(500);
+}
+
+async function create(name) {
+  const query = `mutation { createInstance(input: {name: "${name}", productName: "RTX 4090 24GB", image: "nginx",
+    ports: [{port: 80}]}) { errors { code message } } }`;
+  const response = await fetch(address, {
+    method: "POST",
+    headers: { "content-type": "application/json", authorization: `Bearer ${token}` },
+    body: JSON.stringify({ query }),
+  });
+  const { data } = await response.json();
+  if (data.createInstance.errors.length) throw new Error(JSON.stringify(data));
+}
