@@ -3,11 +3,13 @@
     python -m tests.chaos.launch worker
 
 CHAOS_CLOCK names a file with the seconds by which this process's wall clock is wrong; it may change at any time.
-CHAOS_RUNS names a file to which a line is added when a job's handler begins and when it ends. Each write of a handler
-also leaves a row in `chaos_write`, in its own transaction: what was committed can be compared with who held the job.
+CHAOS_RUNS names a file to which a line is added when a job's handler begins and when it ends, and when the machine gave
+this process no time to run. Each write of a handler also leaves a row in `chaos_write`, in its own transaction: what
+was committed can be compared with who held the job.
 """
 
 import os
+import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -24,6 +26,7 @@ from server.queue.claim import Claim
 from server.queue.run import Result, Runner
 from server.queue.turn import Taken
 
+LOOK_EVERY, STALLED = 0.1, 0.4  # seconds
 WROTE = text(
     "INSERT INTO chaos_write (job_id, claim, xid) VALUES (:job_id, :claim, pg_current_xact_id()::text::bigint)"
 )
@@ -62,6 +65,18 @@ def record_runs(file: Path) -> None:
             os.write(out, f"{line} {time.monotonic()} ends\n".encode())
 
     Runner.run = recorded
+    threading.Thread(target=_record_stalls, args=(out,), daemon=True).start()
+
+
+def _record_stalls(out: int) -> None:
+    """A process that gets no time is as good as frozen, by whoever it is."""
+    last = time.monotonic()
+    while True:
+        time.sleep(LOOK_EVERY)
+        now = time.monotonic()
+        if now - last > STALLED:
+            os.write(out, f"{os.getpid()} 0 0 STALL {last} begins\n{os.getpid()} 0 0 STALL {now} ends\n".encode())
+        last = now
 
 
 def record_writes() -> None:

@@ -126,9 +126,6 @@ class Member:
         self.peak_bytes = max(self.peak_bytes, size)
         return size
 
-    def was_frozen(self, pid: int, began: float, ended: float) -> bool:
-        return any(each == pid and start < ended and stop > began for each, start, stop in self.frozen)
-
     def _was_frozen_since(self, began: float) -> bool:
         return any(stop > began for _, _, stop in self.frozen)
 

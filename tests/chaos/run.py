@@ -57,7 +57,7 @@ async def chaos(
     began = time.monotonic()
     verdict = Verdict()
     async with set_up(seed) as stage, receiving() as receiver:
-        run = await _cast(stage, receiver, seed, pace, say)
+        run = await cast(stage, receiver, seed, pace=pace, say=say)
         faults = schedule(seed, seconds=seconds, every=every, without=stage.cannot)
         memory = asyncio.create_task(_measure(stage))
         callers = [asyncio.create_task(run.load.run(number)) for number in range(CALLERS)]
@@ -89,7 +89,8 @@ async def chaos(
     return verdict, lines
 
 
-async def _cast(stage: Stage, receiver: Receiver, seed: int, pace: float, say: Say) -> Run:
+async def cast(stage: Stage, receiver: Receiver, seed: int, *, pace: float = 1.0, say: Say = _quiet) -> Run:
+    """Everybody who takes part, ready to begin."""
     load = Load(stage.addresses, stage.secrets.token, seed=seed, receiver_url=receiver.url, pace=pace)
     await _plant(stage, load, receiver)
     database = Database(stage.url, pool_size=1)

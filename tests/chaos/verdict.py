@@ -207,22 +207,27 @@ async def _claims(verdict: Verdict, connection: Any) -> None:
 def overlaps(runs: Path, members: list[Member]) -> tuple[int, list[str]]:
     """Runs of one job by two processes at the same time. One that was frozen does nothing, so it does not count."""
     ended_at = {life.pid: life.ended for member in members for life in member.lives}
-    spans: defaultdict[str, list[tuple[float, float, int]]] = defaultdict(list)
+    idle = defaultdict[int, list[tuple[float, float]]](list)
+    for member in members:
+        for pid, began, ended in member.frozen:
+            idle[pid].append((began, ended))
+    spans = defaultdict[str, list[tuple[float, float, int]]](list)
     begun: dict[tuple[str, str, str], float] = {}
     for line in runs.read_text().splitlines():
-        pid, job, claim, _, at, what = line.split(" ")
+        pid, job, claim, kind, at, what = line.split(" ")
         if what == "begins":
             begun[pid, job, claim] = float(at)
+        elif kind == "STALL":
+            idle[int(pid)].append((begun.pop((pid, job, claim)), float(at)))
         else:
             spans[job].append((begun.pop((pid, job, claim)), float(at), int(pid)))
     for (pid, job, _), began in begun.items():
         spans[job].append((began, ended_at.get(int(pid), began), int(pid)))
     wrong: list[str] = []
     for job, runs_of_job in spans.items():
-        runs_of_job.sort()
-        for (began, ended, pid), (next_began, _, next_pid) in pairwise(runs_of_job):
-            was_frozen = any(member.was_frozen(pid, began, ended) for member in members)
-            if next_began < ended and not was_frozen:
+        for (began, ended, pid), (next_began, _, next_pid) in pairwise(sorted(runs_of_job)):
+            was_idle = any(start < ended and stop > began for start, stop in idle[pid])
+            if next_began < ended and not was_idle:
                 wrong.append(f"job {job} ran in {pid} until {ended:.3f} and in {next_pid} from {next_began:.3f}")
     return sum(map(len, spans.values())), wrong
 
