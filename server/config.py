@@ -376,6 +376,7 @@ class Settings(BaseSettings):
 def _line(problem: Any) -> str:
     field = str(problem["loc"][0])
     reason = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-    is_secret = "SecretStr" in str(Settings.model_fields[field].annotation)
+    # An address with an @ has somebody's password before it.
+    is_secret = "SecretStr" in str(Settings.model_fields[field].annotation) or "@" in str(problem["input"])
     shown = "" if is_secret else f" (it is {str(problem['input'])!r})"
     return f"  {field.upper()}: {reason}{shown}"

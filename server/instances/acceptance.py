@@ -276,7 +276,7 @@ def _wanted(instance: Instance, operation: Operation, asked: Asked) -> _Wanted:
             (new_id(), EventType.OPERATION_STARTED.value, _json(started)),
         ),
         delivery=_delivery(instance, event_id, asked, shown),
-        origin=origin.here(),
+        origin=origin.here(operation_id=operation.id),
         columns=(_written(Instance, row), _written(Operation, begun)),
     )
 

@@ -60,7 +60,9 @@ def configure(*, level: str, format: str) -> None:
     # At debug level every request has a line of ours with its ids; uvicorn's says the same with less.
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    # What these say at debug level is of no use to anybody who looks for our own lines.
+    for name in ("alembic", "aiocache", "asyncio", "urllib3"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _as_callers_see_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

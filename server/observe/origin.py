@@ -15,9 +15,11 @@ WORDS = {"req_": REQUEST, "tok_": "token_id", "op_": "operation_id"}
 TRACE = "00-"
 
 
-def here() -> str | None:
+def here(*, operation_id: UUID | None = None) -> str | None:
     """What brought us here, for the row of a job; None when nothing is known."""
     bound = get_contextvars()
+    if operation_id is not None:
+        bound["operation_id"] = operation_id
     words: list[str] = []
     for prefix, name in WORDS.items():
         value = bound.get(name)

@@ -14,8 +14,8 @@ from tests.processes import Pilotlight, Up, eventually, pilotlight, run, sooner_
 ROOT = Path(__file__).parents[3]
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
 CREATE = """
-    mutation SomebodysOwnName {
-      createInstance(input: {name: "somebodys-machine", productName: "RTX 4090 24GB", image: "nginx"}) {
+    mutation ZanzibarName {
+      createInstance(input: {name: "zanzibar-machine", productName: "RTX 4090 24GB", image: "nginx"}) {
         instance { id } errors { code }
       }
     }
@@ -104,12 +104,12 @@ async def test_every_metric_is_documented_and_every_documented_one_is_there(runn
 
 
 async def test_what_callers_choose_is_in_no_label(running: Up):
-    await ask(running, CREATE.replace("somebodys-machine", "somebodys-other"))
-    await ask(running, "query SomebodysQuery { aliased: instances(first: 1) { nodes { id } } }")
+    await ask(running, CREATE.replace("zanzibar-machine", "zanzibar-other"))
+    await ask(running, "query ZanzibarQuery { aliased: instances(first: 1) { nodes { id } } }")
 
     _, body = await get(f"{api_of(running)}/metrics")
 
-    for word in ("omebody", "aliased", "inst_", "op_0", "req_", "tok_", "nginx", running.token):
+    for word in ("anzibar", "aliased", "inst_", "op_0", "req_", "tok_", "nginx", running.token):
         assert word not in body
     found = await scraped(api_of(running))
     assert value(found, "pilotlight_graphql_fields", "pilotlight_graphql_fields_total", field="instances") >= 1
@@ -117,7 +117,7 @@ async def test_what_callers_choose_is_in_no_label(running: Up):
 
 async def test_an_accepted_create_is_counted_from_the_request_to_its_end(running: Up):
     before = await scraped(api_of(running))
-    await ask(running, CREATE.replace("somebodys-machine", "counted"))
+    await ask(running, CREATE.replace("zanzibar-machine", "counted"))
 
     async def change(family: str, sample: str, **labels: str) -> float:
         return value(await scraped(api_of(running)), family, sample, **labels) - value(before, family, sample, **labels)

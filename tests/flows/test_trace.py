@@ -1,0 +1,132 @@
+"""One create, followed through API and worker to the receiver of its webhooks: as one trace, and in the logs."""
+
+import signal
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.collector import Span
+from tests.flows.stage import Stage, lines_of, stage
+from tests.processes import eventually, free_port, pilotlight, run
+
+CALLERS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACE, CALLERS_SPAN = CALLERS.split("-")[1:3]
+# What a create is made of, and nothing of it may be missing from its trace.
+STEPS = {
+    "mutation createInstance",
+    "db.write",
+    "job CREATE_INSTANCE",
+    "novita POST /gpu/instance/create",
+    "job MONITOR_INSTANCE",
+    "novita GET /gpu/instance",
+    "job HEALTH_CHECK",
+    "probe http",
+    "job SEND_WEBHOOK",
+    "webhook.send",
+}
+
+
+@pytest.fixture(scope="module")
+async def on(new_database: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with stage(await new_database(), tmp_path_factory.mktemp("traced")) as on:
+        yield on
+
+
+def parents(spans: list[Span], span: Span) -> list[str]:
+    """The names of those above it, nearest first."""
+    by_id = {each.id: each for each in spans}
+    names: list[str] = []
+    while span.parent_id in by_id:
+        span = by_id[span.parent_id]
+        names.append(span.name)
+    return names
+
+
+async def test_a_create_is_one_trace_from_the_caller_to_the_receiver(on: Stage):
+    created = await on.create("traced", traceparent=CALLERS)
+    await on.is_told(created)
+    await eventually(lambda: {each.name for each in on.collector.of_trace(TRACE)} >= STEPS)
+
+    sent = {got.headers["traceparent"].split("-")[2] for got in on.receiver.got}
+    await eventually(lambda: sent <= {each.id for each in on.collector.of_trace(TRACE)})
+    spans = on.collector.of_trace(TRACE)
+    [root] = [each for each in spans if each.name == "mutation createInstance"]
+    assert root.parent_id == CALLERS_SPAN
+    assert root.attributes["pilotlight.request_id"] == created.request_id
+    api, worker = (
+        {each.process for each in spans if each.name == root.name},
+        {each.process for each in spans if each.name.startswith("job ")},
+    )
+    assert len(api) == len(worker) == 1
+    assert api.isdisjoint(worker)
+    # Each span is below another one of this trace, up to the request.
+    for each in spans:
+        assert each is root or parents(spans, each)[-1] == root.name, each
+    [asked] = [each for each in spans if each.name == "novita POST /gpu/instance/create"]
+    assert parents(spans, asked)[0] == "job CREATE_INSTANCE"
+    assert {each.attributes["pilotlight.instance_id"] for each in spans if each.name.startswith("job ")} == {
+        created.instance_id
+    }
+    # Receivers go on from the very request that told them.
+    sending = {each.id for each in spans if each.name == "webhook.send"}
+    assert {got.headers["traceparent"].split("-")[1] for got in on.receiver.got} == {TRACE}
+    assert sent <= sending
+
+
+async def test_a_create_is_one_story_in_the_logs_of_all_processes(on: Stage):
+    created = await on.create("told")
+    await on.is_told(created)
+    by_request = {"request_id": created.request_id}
+    await eventually(lambda: len(lines_of(on.worker, event="webhook.sent", **by_request)) >= 6)
+
+    [accepted] = lines_of(on.api, event="operation.accepted", **by_request)
+    assert accepted["operation_id"] == created.operation_id
+    assert accepted["instance_id"] == created.instance_id
+    assert lines_of(on.api, event="request.answered", status=200, **by_request)
+    done = lines_of(on.worker, event="job.done", **by_request)
+    assert {"CREATE_INSTANCE", "MONITOR_INSTANCE", "HEALTH_CHECK", "SEND_WEBHOOK"} == {each["kind"] for each in done}
+    [asked] = lines_of(on.worker, event="novita call", route="POST /gpu/instance/create", **by_request)
+    assert asked["job_id"] == next(each["job_id"] for each in done if each["kind"] == "CREATE_INSTANCE")
+    story = lines_of(on.worker, **by_request)
+    assert [each for each in story if each.get("operation_id") != created.operation_id] == []
+    assert {each["instance_id"] for each in story} == {created.instance_id}
+    assert {each["token_id"] for each in story} == {accepted["token_id"]}
+    assert {each["project_id"] for each in story} == {accepted["project_id"]}
+    # By the operation's id alone it is the same story, and every line leads to its trace.
+    assert lines_of(on.worker, operation_id=created.operation_id) == story
+    assert len({each["trace_id"] for each in (accepted, *story)}) == 1
+
+
+async def test_no_secret_is_in_any_trace_or_log(on: Stage):
+    created = await on.create("secretive")
+    await on.is_told(created)
+    await eventually(lambda: any(each.attributes.get("pilotlight.instance_id") for each in on.collector.spans))
+
+    seen = b"".join(on.collector.raw).decode("latin-1") + on.api.said + on.worker.said
+    assert created.instance_id in seen
+    for secret in [*on.secrets, on.receiver.url]:
+        assert secret not in seen
+
+
+async def test_a_collector_that_is_away_costs_nothing_but_the_traces(new_database: Any, on: Stage):
+    """The same database: another worker, whose spans nobody takes."""
+    env = {
+        "DATABASE_URL": on.database_url,
+        "NOVITA_API_KEY": "sk_x",
+        "NOVITA_API_BASE_URL": "http://127.0.0.1:1",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{free_port()}",
+        "OTEL_BSP_SCHEDULE_DELAY": "50",
+        "LOG_FORMAT": "json",
+    }
+    async with pilotlight("worker", env=env) as worker:
+        await worker.says("worker.ready")
+        assert await worker.stop(signal.SIGTERM, within=30) == 0
+
+
+async def test_an_address_with_a_password_is_refused_and_not_repeated():
+    ended = await run("doctor", env={"OTEL_EXPORTER_OTLP_ENDPOINT": "http://user:hunter2@127.0.0.1:4318"})
+
+    assert ended.code == 1
+    assert "OTEL_EXPORTER_OTLP_HEADERS" in ended.said
+    assert "hunter2" not in ended.said
