@@ -61,7 +61,8 @@ def test_everything_that_the_package_is_made_of_is_copied():
 
 
 def test_compose_runs_all_parts_by_commands_that_exist():
-    assert {"postgres", "migrate", "token", "api", "worker", "simulator"} <= COMPOSE["services"].keys()
+    parts = {"front", "postgres", "redis", "migrate", "token", "api", "worker", "simulator"}
+    assert parts == COMPOSE["services"].keys()
     source = (ROOT / "server/cli.py").read_text()
     commands = {service["command"][0] for service in OURS.values()}
     assert commands == {"migrate", "token", "serve", "worker", "simulate"}
@@ -82,3 +83,32 @@ def test_nothing_in_compose_starts_before_what_it_needs():
     assert waits["token"]["migrate"]["condition"] == "service_completed_successfully"
     assert waits["api"]["token"]["condition"] == "service_completed_successfully"
     assert waits["worker"]["migrate"]["condition"] == "service_completed_successfully"
+    assert waits["front"]["api"]["condition"] == "service_healthy"
+
+
+def test_compose_runs_two_of_each_behind_one_port():
+    services = COMPOSE["services"]
+
+    assert [services[name]["deploy"]["replicas"] for name in ("api", "worker")] == [2, 2]
+    assert [name for name, service in services.items() if "ports" in service] == ["front"]
+    [mounted] = services["front"]["volumes"]
+    assert (ROOT / mounted.split(":")[0]).is_file()
+
+
+def test_the_front_gets_everything_its_configuration_asks_for():
+    asked = set(re.findall(r"\$\{(\w+)\}", (ROOT / "deploy/front/haproxy.cfg").read_text()))
+
+    assert asked == COMPOSE["services"]["front"]["environment"].keys()
+
+
+def test_everything_in_compose_that_keeps_running_tells_whether_it_is_alive():
+    """The image has a check of its own; workers share the simulator's network, so they can't all have one port."""
+    for name, service in COMPOSE["services"].items():
+        has_check = "test" in service.get("healthcheck", {}) or name == "api"
+        assert has_check or name in ("migrate", "token", "worker"), name
+
+
+def test_nobody_is_killed_before_his_time_to_stop_is_over():
+    shortest = min(int(service["stop_grace_period"].removesuffix("s")) for service in OURS.values())
+
+    assert shortest > Settings().shutdown_timeout.total_seconds()
