@@ -1,15 +1,17 @@
 """What callers can read of the provider's catalogue, and what a create would cost."""
 
 from dataclasses import replace
+from typing import Annotated
 
 import strawberry
 from graphql import GraphQLError
 
+from schema.arguments import Input, Which
 from schema.context import Info
 from schema.errors import errors_of
 from schema.guards import Requires, RunsServer
 from schema.mutations.instances import CreateInstanceInput
-from schema.types.catalog import CacheStats, Product, Quote, Region, RegistryAuthType, Template
+from schema.types.catalog import CacheStats, Product, Quote, Region, RegistryAuthType, Template, TemplateChannel
 from server.catalog.offers import offers
 from server.errors import ProviderNotFound, Refused
 from server.instances.choice import Defaults, choose
@@ -21,7 +23,7 @@ MOST_KEYS = 100
 
 @strawberry.input(description="Which products; without it, all.")
 class ProductFilter:
-    name: str | None = strawberry.field(default=None, description="A part of the name, such as 4090.")
+    name: str | None = strawberry.field(default=None, description="Only those with this in their name, such as 4090.")
     regions: list[str] | None = strawberry.field(default=None, description="Only in these regions.")
     available_only: bool = strawberry.field(default=False, description="Only where one is free now, in any way to pay.")
 
@@ -34,7 +36,7 @@ class QuoteInput(CreateInstanceInput):
 @strawberry.type
 class CatalogQueries:
     @strawberry.field(description="Products by region, with prices and stock.", extensions=[Requires(Role.READER)])
-    async def products(self, info: Info, filter: ProductFilter | None = None) -> list[Product]:
+    async def products(self, info: Info, filter: Annotated[ProductFilter | None, Which] = None) -> list[Product]:
         wanted = filter or ProductFilter()
         found = await offers(
             info.context.services.catalog,
@@ -48,18 +50,25 @@ class CatalogQueries:
     async def regions(self, info: Info) -> list[Region]:
         return [Region.of(cluster) for cluster in await info.context.services.catalog.regions()]
 
-    @strawberry.field(
-        description="Templates, private ones and others; `name` matches a part.", extensions=[Requires(Role.READER)]
-    )
-    async def templates(self, info: Info, name: str | None = None, channels: list[str] | None = None) -> list[Template]:
-        known = [channel for channel in channels or [] if channel in ("private", "official", "community")]
+    @strawberry.field(description="Templates, private ones and others.", extensions=[Requires(Role.READER)])
+    async def templates(
+        self,
+        info: Info,
+        name: Annotated[str | None, strawberry.argument(description="A part of the name, such as comfy.")] = None,
+        channels: Annotated[
+            list[TemplateChannel] | None, strawberry.argument(description="Only of these; without it, all.")
+        ] = None,
+    ) -> list[Template]:
+        known = [channel.value for channel in channels or [] if channel is not TemplateChannel.OTHER]
         found = await info.context.services.catalog.templates(name=_word(name), channels=known)
         return [Template.of(template) for template in found]
 
     @strawberry.field(
         description="One template; null when there is none of that id.", extensions=[Requires(Role.READER)]
     )
-    async def template(self, info: Info, id: strawberry.ID) -> Template | None:
+    async def template(
+        self, info: Info, id: Annotated[strawberry.ID, strawberry.argument(description="The provider's id of it.")]
+    ) -> Template | None:
         if not 1 <= len(id) <= LONGEST_WORD:
             return None
         try:
@@ -78,7 +87,7 @@ class CatalogQueries:
         description="What createInstance would choose now and what it would cost. Nothing is written or reserved.",
         extensions=[Requires(Role.READER)],
     )
-    async def quote(self, info: Info, input: QuoteInput) -> Quote:
+    async def quote(self, info: Info, input: Annotated[QuoteInput, Input]) -> Quote:
         services = info.context.services
         input.name = input.name or "quote"
         draft = input.to_draft()

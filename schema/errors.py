@@ -8,6 +8,7 @@ from strawberry.extensions.field_extension import AsyncExtensionResolver, FieldE
 from strawberry.types.field import StrawberryField
 
 from schema.context import Info
+from schema.types.billing import BillingMode
 from schema.types.operation import Operation
 from server import errors
 from server.db import tables
@@ -44,7 +45,7 @@ class InvalidTransition(MutationError):
 @strawberry.type(description="What was tried in one region and why it was refused.")
 class PlacementRefusal:
     region: str = strawberry.field(description="The region's code.")
-    billing_mode: str = strawberry.field(description="spot or onDemand.")
+    billing_mode: BillingMode | None = strawberry.field(description="How it would have been paid.")
     code: str = strawberry.field(description="Why, as a word.")
     message: str = strawberry.field(description="Why, as a sentence.")
 
@@ -153,7 +154,10 @@ async def errors_of(refused: errors.Refused, info: Info) -> Sequence[MutationErr
         case errors.NoCapacity():
             attempts = [
                 PlacementRefusal(
-                    region=attempt.region, billing_mode=attempt.billing_mode, code=attempt.code, message=attempt.message
+                    region=attempt.region,
+                    billing_mode=BillingMode.of(attempt.billing_mode),
+                    code=attempt.code,
+                    message=attempt.message,
                 )
                 for attempt in refused.attempts
             ]

@@ -1,11 +1,13 @@
 """The log as pages, in the order in which it is watched."""
 
 from dataclasses import dataclass
+from typing import Annotated
 from uuid import UUID
 
 import strawberry
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from schema.arguments import After, First, Which
 from schema.context import Info
 from schema.event_filter import InstanceEventFilter, Wanted
 from schema.guards import Requires
@@ -31,7 +33,11 @@ class EventQueries:
         extensions=[Requires(Role.READER)],
     )
     async def events(
-        self, info: Info, filter: InstanceEventFilter | None = None, first: int = 50, after: str | None = None
+        self,
+        info: Info,
+        filter: Annotated[InstanceEventFilter | None, Which] = None,
+        first: First = 50,
+        after: After = None,
     ) -> InstanceEventConnection:
         size = check_first(first)
         try:
@@ -45,7 +51,12 @@ class EventQueries:
         return InstanceEventConnection(
             edges=edges,
             nodes=[edge.node for edge in edges],
-            page_info=PageInfo(has_next_page=scan.has_more, end_cursor=str(scan.end)),
+            page_info=PageInfo(
+                has_next_page=scan.has_more,
+                end_cursor=str(scan.end),
+                start_cursor=edges[0].cursor if edges else None,
+                has_previous_page=after is not None,
+            ),
         )
 
 

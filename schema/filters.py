@@ -9,6 +9,7 @@ from graphql import GraphQLError
 
 from schema import ids
 from schema.inputs import KeyValueInput
+from schema.words import described
 from server.db import tables
 from server.instances import reads
 from server.instances.drafts import is_storable
@@ -46,13 +47,31 @@ class InstanceFilter:
         )
 
 
-@strawberry.enum(description="From small to large and from early to late, or the other way round.")
 class OrderDirection(StrEnum):
+    """Which way round."""
+
     ASC = "ASC"
     DESC = "DESC"
 
 
-strawberry.enum(reads.InstanceOrder, name="InstanceOrderField", description="What instances can be sorted by.")
+described(
+    OrderDirection,
+    description="Which way round a list is sorted.",
+    values={
+        "ASC": "From small to large, from early to late, from A to Z.",
+        "DESC": "From large to small, from late to early, from Z to A.",
+    },
+)
+described(
+    reads.InstanceOrder,
+    name="InstanceOrderField",
+    description="What instances can be sorted by.",
+    values={
+        "CREATED_AT": "When they were asked for.",
+        "NAME": "Their names.",
+        "STATUS": "The words for their statuses, by the alphabet.",
+    },
+)
 
 
 @strawberry.input(description="The order of instances.")

@@ -1,5 +1,7 @@
 """The whole fleet, ours and the provider's."""
 
+from typing import Annotated
+
 import strawberry
 
 from schema.context import Info
@@ -16,7 +18,13 @@ class FleetQueries:
         "to no instance: that needs the role ADMIN of the project `default`.",
         extensions=[Requires(Role.READER)],
     )
-    async def fleet(self, info: Info, include_novita_only: bool = False) -> Fleet:
+    async def fleet(
+        self,
+        info: Info,
+        include_novita_only: Annotated[
+            bool, strawberry.argument(description="Whether to show machines of the account that are no instances, too.")
+        ] = False,
+    ) -> Fleet:
         services, caller = info.context.services, info.context.caller
         # Those machines are of the account, not of a project.
         if include_novita_only:

@@ -1,12 +1,15 @@
 """What operators can read about the job queue."""
 
+from typing import Annotated
+
 import strawberry
 
 from schema import ids
+from schema.arguments import After, First, Id, Which
 from schema.context import Info
 from schema.guards import Requires
-from schema.paging import check_first
-from schema.types.job import Job, JobConnection, JobStats
+from schema.paging import check_first, number_cursor, read_number_cursor
+from schema.types.job import Job, JobConnection, JobEdge, JobKind, JobStats
 from schema.types.page import PageInfo
 from server.db.tables.job import JobStatus
 from server.errors import NotFound
@@ -17,7 +20,7 @@ from server.words import Role
 
 @strawberry.input(description="Which jobs; without it, all of the project's that are kept.")
 class JobFilter:
-    kind: str | None = strawberry.field(default=None, description="Only of this kind.")
+    kind: JobKind | None = strawberry.field(default=None, description="Only of this kind.")
     statuses: list[JobStatus] | None = strawberry.field(default=None, description="Only in one of these statuses.")
     instance_id: strawberry.ID | None = strawberry.field(default=None, description="Only about this instance.")
 
@@ -27,7 +30,7 @@ class JobQueries:
     @strawberry.field(
         description="One job of the project; null when there is none of that id.", extensions=[Requires(Role.READER)]
     )
-    async def job(self, info: Info, id: strawberry.ID) -> Job | None:
+    async def job(self, info: Info, id: Id) -> Job | None:
         try:
             job_id = ids.read_number(ids.JOB, id)
         except NotFound:
@@ -38,7 +41,11 @@ class JobQueries:
 
     @strawberry.field(description="Jobs of the project, newest first.", extensions=[Requires(Role.READER)])
     async def jobs(
-        self, info: Info, filter: JobFilter | None = None, first: int = 50, after: strawberry.ID | None = None
+        self,
+        info: Info,
+        filter: Annotated[JobFilter | None, Which] = None,
+        first: First = 50,
+        after: After = None,
     ) -> JobConnection:
         size = check_first(first)
         wanted = filter or JobFilter()
@@ -47,17 +54,19 @@ class JobQueries:
         except NotFound:
             instance_id = ids.NOBODY
         which = reads.JobFilter(
-            kind=wanted.kind,
+            kind=None if wanted.kind is None else wanted.kind.value,
             statuses=wanted.statuses,
             project_id=info.context.caller.project_id,
             instance_id=instance_id,
         )
-        before = None if after is None else ids.read_number(ids.JOB, after)
+        before = None if after is None else read_number_cursor(after)
         async with info.context.read() as session:
             found = await reads.page_of_jobs(session, which, limit=size + 1, before_id=before)
-        jobs = [Job.of(each) for each in found[:size]]
+        edges = [JobEdge(cursor=number_cursor(each.id), node=Job.of(each)) for each in found[:size]]
         return JobConnection(
-            nodes=jobs, page_info=PageInfo(has_next_page=len(found) > size, end_cursor=jobs[-1].id if jobs else None)
+            edges=edges,
+            nodes=[edge.node for edge in edges],
+            page_info=PageInfo.of(edges, has_more=len(found) > size, after=after),
         )
 
     @strawberry.field(

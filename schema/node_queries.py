@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Annotated
 from uuid import UUID
 
 import strawberry
 from graphql import GraphQLError
 
 from schema import ids
+from schema.arguments import Id
 from schema.context import Info
 from schema.guards import Requires
 from schema.types.instance import Instance
@@ -28,14 +30,16 @@ class NodeQueries:
         description="Whatever has this id; null when there is nothing, or nothing for you.",
         extensions=[Requires(Role.READER)],
     )
-    async def node(self, info: Info, id: strawberry.ID) -> Node | None:
+    async def node(self, info: Info, id: Id) -> Node | None:
         return await _found(info, id)
 
     @strawberry.field(
         description="Whatever has these ids, 1 to 100 of them, in the same order; null for each that there is not.",
         extensions=[Requires(Role.READER)],
     )
-    async def nodes(self, info: Info, ids: list[strawberry.ID]) -> list[Node | None]:
+    async def nodes(
+        self, info: Info, ids: Annotated[list[strawberry.ID], strawberry.argument(description="Their ids, 1 to 100.")]
+    ) -> list[Node | None]:
         if not 1 <= len(ids) <= MOST_NODES:
             message = f"`ids` must be 1 to {MOST_NODES}."
             raise GraphQLError(message, extensions={"code": "INVALID_IDS", "retryable": False})

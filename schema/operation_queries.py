@@ -1,11 +1,13 @@
 """What callers can read about operations."""
 
 from datetime import timedelta
+from typing import Annotated
 
 import strawberry
 from graphql import GraphQLError
 
 from schema import ids
+from schema.arguments import After, First, Id, Which
 from schema.context import Info
 from schema.filters import OperationFilter
 from schema.guards import Requires
@@ -18,7 +20,8 @@ from server.instances import reads
 from server.instances.awaiting import await_operation
 from server.words import Role
 
-LONGEST_WAIT = 60  # seconds: below what most proxies allow a request to take
+LONGEST_WAIT = timedelta(seconds=60)  # below what most proxies allow a request to take
+HALF_A_MINUTE = timedelta(seconds=30)
 
 
 @strawberry.type
@@ -26,7 +29,7 @@ class OperationQueries:
     @strawberry.field(
         description="One operation; null when there is none of that id.", extensions=[Requires(Role.READER)]
     )
-    async def operation(self, info: Info, id: strawberry.ID) -> Operation | None:
+    async def operation(self, info: Info, id: Id) -> Operation | None:
         try:
             row = await info.context.loaders.operation.load(ids.read(ids.OPERATION, id))
         except NotFound:
@@ -35,7 +38,11 @@ class OperationQueries:
 
     @strawberry.field(description="Operations, newest first.", extensions=[Requires(Role.READER)])
     async def operations(
-        self, info: Info, filter: OperationFilter | None = None, first: int = 50, after: str | None = None
+        self,
+        info: Info,
+        filter: Annotated[OperationFilter | None, Which] = None,
+        first: First = 50,
+        after: After = None,
     ) -> OperationConnection:
         size = check_first(first)
         place = None if after is None else read_cursor(after)
@@ -56,13 +63,18 @@ class OperationQueries:
         )
 
     @strawberry.field(
-        description="The operation as soon as it is over, or as it is when the time is over: ask again then. "
-        "0 to 60 seconds; null when there is none of that id.",
+        description="The operation as soon as it is over, or as it is when the time is over: ask again then. Null when "
+        "there is none of that id.",
         extensions=[Requires(Role.READER)],
     )
-    async def await_operation(self, info: Info, id: strawberry.ID, timeout_seconds: float = 30.0) -> Operation | None:
-        if not 0 <= timeout_seconds <= LONGEST_WAIT:
-            message = f"`timeoutSeconds` must be 0 to {LONGEST_WAIT}."
+    async def await_operation(
+        self,
+        info: Info,
+        id: Id,
+        timeout: Annotated[timedelta, strawberry.argument(description="How long to wait, 0 to 60 s.")] = HALF_A_MINUTE,
+    ) -> Operation | None:
+        if timeout > LONGEST_WAIT:
+            message = f"`timeout` must be 0 to {LONGEST_WAIT.total_seconds():.0f} seconds."
             raise GraphQLError(message, extensions={"code": "INVALID_TIMEOUT", "retryable": False})
         services = info.context.services
         try:
@@ -74,6 +86,6 @@ class OperationQueries:
             services.tail,
             operation_id,
             project_id=info.context.caller.project_id,
-            timeout=timedelta(seconds=timeout_seconds),
+            timeout=timeout,
         )
         return None if row is None else Operation.of(row)

@@ -11,6 +11,7 @@ from graphql import GraphQLError
 
 MAX_PAGE = 100
 _LAYOUT = struct.Struct(">q16s")
+_NUMBER = struct.Struct(">q")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -25,6 +26,19 @@ def read_cursor(cursor: str) -> tuple[datetime, UUID]:
         micros, raw = _LAYOUT.unpack(urlsafe_b64decode(cursor.encode("ascii")))
         return _EPOCH + timedelta(microseconds=micros), UUID(bytes=raw)
     except (binascii.Error, struct.error, ValueError, OverflowError):
+        raise GraphQLError("This cursor is not one of ours.", extensions={"code": "INVALID_CURSOR"}) from None
+
+
+def number_cursor(id: int) -> str:
+    """The same for rows that are numbered and sorted by that."""
+    return urlsafe_b64encode(_NUMBER.pack(id)).decode()
+
+
+def read_number_cursor(cursor: str) -> int:
+    try:
+        (id,) = _NUMBER.unpack(urlsafe_b64decode(cursor.encode("ascii")))
+        return id
+    except (binascii.Error, struct.error, ValueError):
         raise GraphQLError("This cursor is not one of ours.", extensions={"code": "INVALID_CURSOR"}) from None
 
 

@@ -1,8 +1,11 @@
 """What callers can read."""
 
+from typing import Annotated
+
 import strawberry
 
 from schema import ids
+from schema.arguments import After, First, Id, Which
 from schema.catalog_queries import CatalogQueries
 from schema.context import Info
 from schema.event_queries import EventQueries
@@ -41,7 +44,7 @@ class Query(
     @strawberry.field(
         description="One instance; null when there is none of that id.", extensions=[Requires(Role.READER)]
     )
-    async def instance(self, info: Info, id: strawberry.ID) -> Instance | None:
+    async def instance(self, info: Info, id: Id) -> Instance | None:
         try:
             row = await info.context.loaders.instance.load(ids.read(ids.INSTANCE, id))
         except NotFound:
@@ -52,7 +55,9 @@ class Query(
         description="The instance of that name that is not deleted; null when there is none.",
         extensions=[Requires(Role.READER)],
     )
-    async def instance_by_name(self, info: Info, name: str) -> Instance | None:
+    async def instance_by_name(
+        self, info: Info, name: Annotated[str, strawberry.argument(description="Its name, all of it.")]
+    ) -> Instance | None:
         if any(name_problems(name, ())):
             return None  # no instance can have such a name
         async with info.context.read() as session:
@@ -66,10 +71,12 @@ class Query(
     async def instances(
         self,
         info: Info,
-        filter: InstanceFilter | None = None,
-        order_by: InstanceOrderBy | None = None,
-        first: int = 50,
-        after: str | None = None,
+        filter: Annotated[InstanceFilter | None, Which] = None,
+        order_by: Annotated[
+            InstanceOrderBy | None, strawberry.argument(description="In which order; without it, newest first.")
+        ] = None,
+        first: First = 50,
+        after: After = None,
     ) -> InstanceConnection:
         wanted = (filter or InstanceFilter()).to_read()
         order = order_by or InstanceOrderBy()

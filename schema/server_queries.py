@@ -1,7 +1,5 @@
 """Who is asking, and whom."""
 
-from datetime import timedelta
-
 import strawberry
 
 from schema.context import Info
@@ -63,7 +61,7 @@ class ServerQueries:
                 nodes=MOST_NODES,
                 bulk_size=BULK,
                 filter_values=MOST,
-                await_timeout=timedelta(seconds=LONGEST_WAIT),
+                await_timeout=LONGEST_WAIT,
                 event_retention=settings.event_retention,
                 sockets_per_token=settings.sockets_per_token,
             ),

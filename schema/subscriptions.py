@@ -1,12 +1,13 @@
 """What callers can watch. Every message about the log carries its place in it."""
 
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Annotated, Any
 
 import strawberry
 from graphql import GraphQLError
 
 from schema import ids
+from schema.arguments import Id, Which
 from schema.context import Info
 from schema.event_filter import InstanceEventFilter
 from schema.guards import Requires
@@ -36,7 +37,13 @@ class Subscription:
         extensions=[Requires(Role.READER)],
     )
     async def instance_events(
-        self, info: Info, filter: InstanceEventFilter | None = None, after: str | None = None
+        self,
+        info: Info,
+        filter: Annotated[InstanceEventFilter | None, Which] = None,
+        after: Annotated[
+            str | None,
+            strawberry.argument(description="The cursor of the last event that was seen; without it, from now on."),
+        ] = None,
     ) -> AsyncGenerator[InstanceEvent]:
         try:
             wanted = (filter or InstanceEventFilter()).to_read()
@@ -64,7 +71,7 @@ class Subscription:
     @strawberry.subscription(
         description="The instance as it is, then after every change.", extensions=[Requires(Role.READER)]
     )
-    async def instance_updated(self, info: Info, id: strawberry.ID) -> AsyncGenerator[InstanceUpdate]:
+    async def instance_updated(self, info: Info, id: Id) -> AsyncGenerator[InstanceUpdate]:
         context, project_id = info.context, info.context.caller.project_id
         instance_id = _read(ids.INSTANCE, id)
 
@@ -98,7 +105,7 @@ class Subscription:
         description="The operation as it is, then after every change; ends when it ends.",
         extensions=[Requires(Role.READER)],
     )
-    async def operation_updated(self, info: Info, id: strawberry.ID) -> AsyncGenerator[OperationUpdate]:
+    async def operation_updated(self, info: Info, id: Id) -> AsyncGenerator[OperationUpdate]:
         context, project_id = info.context, info.context.caller.project_id
         operation_id = _read(ids.OPERATION, id)
 

@@ -1,10 +1,12 @@
 """What ADMINs can read about tokens and projects."""
 
+from typing import Annotated
 from uuid import UUID
 
 import strawberry
 
 from schema import ids
+from schema.arguments import After, First, Which
 from schema.context import Info
 from schema.guards import Requires
 from schema.paging import check_first, cursor_of, read_cursor
@@ -36,10 +38,12 @@ class TokenQueries:
     async def tokens(
         self,
         info: Info,
-        project_id: strawberry.ID | None = None,
-        filter: TokenFilter | None = None,
-        first: int = 50,
-        after: str | None = None,
+        project_id: Annotated[
+            strawberry.ID | None, strawberry.argument(description="Whose; without it, your project's.")
+        ] = None,
+        filter: Annotated[TokenFilter | None, Which] = None,
+        first: First = 50,
+        after: After = None,
     ) -> TokenConnection:
         size = check_first(first)
         project = await _project(info, project_id)
@@ -66,7 +70,7 @@ class TokenQueries:
         "role ADMIN.",
         extensions=[Requires(Role.ADMIN)],
     )
-    async def projects(self, info: Info, first: int = 50, after: str | None = None) -> ProjectConnection:
+    async def projects(self, info: Info, first: First = 50, after: After = None) -> ProjectConnection:
         size = check_first(first)
         only = None if await info.context.runs_the_server() else info.context.caller.project_id
         async with info.context.read() as session:

@@ -1,8 +1,11 @@
 """What callers can read about webhooks."""
 
+from typing import Annotated
+
 import strawberry
 
 from schema import ids
+from schema.arguments import After, First, Id, Which
 from schema.context import Info
 from schema.guards import Requires
 from schema.paging import check_first, cursor_of, read_cursor
@@ -32,7 +35,7 @@ class WebhookQueries:
     @strawberry.field(
         description="One delivery; null when there is none of that id.", extensions=[Requires(Role.READER)]
     )
-    async def webhook_delivery(self, info: Info, id: strawberry.ID) -> WebhookDelivery | None:
+    async def webhook_delivery(self, info: Info, id: Id) -> WebhookDelivery | None:
         try:
             delivery_id = ids.read(ids.DELIVERY, id)
         except NotFound:
@@ -43,7 +46,11 @@ class WebhookQueries:
 
     @strawberry.field(description="Deliveries to webhooks, newest first.", extensions=[Requires(Role.READER)])
     async def webhook_deliveries(
-        self, info: Info, filter: WebhookDeliveryFilter | None = None, first: int = 50, after: str | None = None
+        self,
+        info: Info,
+        filter: Annotated[WebhookDeliveryFilter | None, Which] = None,
+        first: First = 50,
+        after: After = None,
     ) -> WebhookDeliveryConnection:
         size = check_first(first)
         wanted = (filter or WebhookDeliveryFilter()).to_read()

@@ -35,7 +35,7 @@ status=QUEUED
 while [ "$status" = QUEUED ] || [ "$status" = RUNNING ]; do
   # Answers as soon as it is over, or after 30 seconds as it is then.
   answer=$(ask '{
-    "query": "query Await($id: ID!) { awaitOperation(id: $id, timeoutSeconds: 30) {
+    "query": "query Await($id: ID!) { awaitOperation(id: $id, timeout: 30) {
                 status error { code message } instance { endpoints { address } } } }",
     "variables": { "id": "'"$operation"'" }
   }')

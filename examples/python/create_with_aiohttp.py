@@ -31,7 +31,7 @@ CREATE = """
 """
 AWAIT = """
     query Await($id: ID!) {
-      awaitOperation(id: $id, timeoutSeconds: 30) {
+      awaitOperation(id: $id, timeout: 30) {
         status
         error { code message retryable }
         instance { name status endpoints { address } }

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Self
+from typing import Annotated, Self
 from uuid import UUID
 
 import strawberry
 
 from schema import ids
 from schema.accepted import log_accepted
+from schema.arguments import Input
 from schema.context import Info
 from schema.errors import MutationError, Payload, RefusalsAsErrors, errors_of
 from schema.guards import Requires
@@ -74,7 +75,7 @@ class BulkMutations:
         description="Stop many instances. One that can't be stopped does not keep the others from it.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def stop_instances(self, info: Info, input: InstancesInput) -> StopInstancesPayload:
+    async def stop_instances(self, info: Info, input: Annotated[InstancesInput, Input]) -> StopInstancesPayload:
         async def stop(instance_id: UUID, key: str | None) -> Accepted:
             database, caller = info.context.services.database, info.context.caller
             return await accept(database, OperationKind.STOP, Target(instance_id), by=caller, asked_key=key)
@@ -85,7 +86,7 @@ class BulkMutations:
         description="Delete many instances, in whatever status. One that can't be deleted does not keep the others.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def delete_instances(self, info: Info, input: InstancesInput) -> DeleteInstancesPayload:
+    async def delete_instances(self, info: Info, input: Annotated[InstancesInput, Input]) -> DeleteInstancesPayload:
         async def delete(instance_id: UUID, key: str | None) -> Accepted:
             database, caller = info.context.services.database, info.context.caller
             return await accept_delete(database, instance_id, by=caller, asked_key=key)

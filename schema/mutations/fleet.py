@@ -1,7 +1,10 @@
 """What callers can ask of the fleet as a whole, and of the caches."""
 
+from typing import Annotated
+
 import strawberry
 
+from schema.arguments import Input
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
 from schema.guards import Requires, RunsServer
@@ -60,7 +63,7 @@ class FleetMutations:
         description="Compare the project's instances with the provider now, and bring them to what it says.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def sync_fleet(self, info: Info, input: SyncFleetInput | None = None) -> SyncFleetPayload:
+    async def sync_fleet(self, info: Info, input: Annotated[SyncFleetInput | None, Input] = None) -> SyncFleetPayload:
         if info.context.is_rehearsal:
             return SyncFleetPayload()
         report = await info.context.services.watch.sync(by=info.context.caller)
@@ -71,7 +74,7 @@ class FleetMutations:
         "Needs the role ADMIN of the project `default`.",
         extensions=[RunsServer(), RefusalsAsErrors()],
     )
-    async def adopt_instance(self, info: Info, input: AdoptInstanceInput) -> AdoptInstancePayload:
+    async def adopt_instance(self, info: Info, input: Annotated[AdoptInstanceInput, Input]) -> AdoptInstancePayload:
         draft = AdoptDraft(novita_id=input.novita_id, name=input.name)
         instance = await info.context.services.watch.adopt(
             info.context.services.database, draft, by=info.context.caller
@@ -88,7 +91,7 @@ class FleetMutations:
         description="Empty one cache. Needs the role ADMIN of the project `default`.",
         extensions=[RunsServer(), RefusalsAsErrors()],
     )
-    async def clear_cache(self, info: Info, input: ClearCacheInput) -> ClearCachePayload:
+    async def clear_cache(self, info: Info, input: Annotated[ClearCacheInput, Input]) -> ClearCachePayload:
         caches = info.context.services.caches
         if input.name not in caches.names:
             raise NotFound("cache", ("input", "name"))
@@ -101,7 +104,9 @@ class FleetMutations:
         "`default`.",
         extensions=[RunsServer(), RefusalsAsErrors()],
     )
-    async def clear_expired_cache(self, info: Info, input: ClearExpiredCacheInput | None = None) -> ClearCachePayload:
+    async def clear_expired_cache(
+        self, info: Info, input: Annotated[ClearExpiredCacheInput | None, Input] = None
+    ) -> ClearCachePayload:
         if info.context.is_rehearsal:
             return ClearCachePayload()
         return ClearCachePayload(cleared=await info.context.services.caches.clear_expired())

@@ -1,9 +1,12 @@
 """What callers can ask of instances. Open, delegate, translate."""
 
+from typing import Annotated
+
 import strawberry
 
 from schema import ids
 from schema.accepted import log_accepted
+from schema.arguments import Input
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
 from schema.guards import Requires
@@ -136,7 +139,7 @@ class InstanceMutations:
         description="Ask for an instance. The answer comes at once; follow the operation, or subscribe.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def create_instance(self, info: Info, input: CreateInstanceInput) -> CreateInstancePayload:
+    async def create_instance(self, info: Info, input: Annotated[CreateInstanceInput, Input]) -> CreateInstancePayload:
         services = info.context.services
         accepted = await create.create_instance(
             services.database,
@@ -160,7 +163,7 @@ class InstanceMutations:
         description="Remove an instance in whatever status; what is under way is superseded.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def delete_instance(self, info: Info, input: DeleteInstanceInput) -> DeleteInstancePayload:
+    async def delete_instance(self, info: Info, input: Annotated[DeleteInstanceInput, Input]) -> DeleteInstancePayload:
         instance_id = ids.read(ids.INSTANCE, input.id, ("input", "id"))
         accepted = await delete.accept_delete(
             info.context.services.database,

@@ -1,11 +1,12 @@
 """What callers can ask of an instance that exists. Each answers at once; the operation tells the rest."""
 
-from typing import Self
+from typing import Annotated, Self
 
 import strawberry
 
 from schema import ids
 from schema.accepted import log_accepted
+from schema.arguments import Input
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
 from schema.guards import Requires
@@ -179,7 +180,7 @@ class LifecycleMutations:
         "RESOURCE_CONSTRAINTS and the instance is EXITED again.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def start_instance(self, info: Info, input: StartInstanceInput) -> StartInstancePayload:
+    async def start_instance(self, info: Info, input: Annotated[StartInstanceInput, Input]) -> StartInstancePayload:
         draft = StartDraft(
             health_check=None if input.health_check is None else input.health_check.to_draft(),
             webhook_url=input.webhook_url,
@@ -202,21 +203,25 @@ class LifecycleMutations:
         "there. Its disk is kept, and costs.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def stop_instance(self, info: Info, input: StopInstanceInput) -> StopInstancePayload:
+    async def stop_instance(self, info: Info, input: Annotated[StopInstanceInput, Input]) -> StopInstancePayload:
         return StopInstancePayload.of(await _accept(info, OperationKind.STOP, input), info)
 
     @strawberry.mutation(
         description="Stop an instance and start it again at once. One that has FAILED is brought up again.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def restart_instance(self, info: Info, input: RestartInstanceInput) -> RestartInstancePayload:
+    async def restart_instance(
+        self, info: Info, input: Annotated[RestartInstanceInput, Input]
+    ) -> RestartInstancePayload:
         return RestartInstancePayload.of(await _accept(info, OperationKind.RESTART, input), info)
 
     @strawberry.mutation(
         description="Move an instance to another node of its region. What was written to its own disks is lost.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def migrate_instance(self, info: Info, input: MigrateInstanceInput) -> MigrateInstancePayload:
+    async def migrate_instance(
+        self, info: Info, input: Annotated[MigrateInstanceInput, Input]
+    ) -> MigrateInstancePayload:
         return MigrateInstancePayload.of(await _accept(info, OperationKind.MIGRATE, input), info)
 
     @strawberry.mutation(
@@ -224,7 +229,7 @@ class LifecycleMutations:
         "update of nothing else has SUCCEEDED when the answer comes; ports and disk are asked of the provider.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def update_instance(self, info: Info, input: UpdateInstanceInput) -> UpdateInstancePayload:
+    async def update_instance(self, info: Info, input: Annotated[UpdateInstanceInput, Input]) -> UpdateInstancePayload:
         instance_id = ids.read(ids.INSTANCE, input.id, ID)
         accepted = await update.update_instance(
             info.context.services.database,

@@ -1,8 +1,11 @@
 """What callers can ask of an operation."""
 
+from typing import Annotated
+
 import strawberry
 
 from schema import ids
+from schema.arguments import Input
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
 from schema.guards import Requires
@@ -39,7 +42,9 @@ class OperationMutations:
         "what it was. A DELETE can't be cancelled. Anything else is NOT_CANCELLABLE.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def cancel_operation(self, info: Info, input: CancelOperationInput) -> CancelOperationPayload:
+    async def cancel_operation(
+        self, info: Info, input: Annotated[CancelOperationInput, Input]
+    ) -> CancelOperationPayload:
         operation_id = ids.read(ids.OPERATION, input.id, ("input", "id"))
         cancelled = await cancel.cancel_operation(
             info.context.services.database, operation_id, by=info.context.caller, key=input.idempotency_key

@@ -1,10 +1,12 @@
 """What ADMINs can ask of tokens and projects."""
 
 from datetime import datetime
+from typing import Annotated
 
 import strawberry
 
 from schema import ids
+from schema.arguments import Input
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
 from schema.guards import Requires, RunsServer
@@ -65,7 +67,7 @@ class TokenMutations:
         description="Make a token. Its secret is in the answer and nowhere else. Needs the role ADMIN.",
         extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
     )
-    async def create_token(self, info: Info, input: CreateTokenInput) -> CreateTokenPayload:
+    async def create_token(self, info: Info, input: Annotated[CreateTokenInput, Input]) -> CreateTokenPayload:
         project = input.project_id
         draft = TokenDraft(
             name=input.name,
@@ -83,7 +85,7 @@ class TokenMutations:
         "within seconds. What it has asked for goes on. Revoking twice changes nothing. Needs the role ADMIN.",
         extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
     )
-    async def revoke_token(self, info: Info, input: RevokeTokenInput) -> RevokeTokenPayload:
+    async def revoke_token(self, info: Info, input: Annotated[RevokeTokenInput, Input]) -> RevokeTokenPayload:
         token_id = ids.read(ids.TOKEN, input.id, ("input", "id"))
         runs_server = await info.context.runs_the_server()
         async with info.context.write() as session:
@@ -95,7 +97,7 @@ class TokenMutations:
         description="Make a project. Needs the role ADMIN of the project `default`.",
         extensions=[RunsServer(), RefusalsAsErrors()],
     )
-    async def create_project(self, info: Info, input: CreateProjectInput) -> CreateProjectPayload:
+    async def create_project(self, info: Info, input: Annotated[CreateProjectInput, Input]) -> CreateProjectPayload:
         async with info.context.write() as session:
             row = await projects.create_project(session, input.name)
         return CreateProjectPayload(project=Project.of(row))

@@ -1,10 +1,12 @@
 """What callers can ask of webhooks, and of an instance's health."""
 
 from datetime import datetime, timedelta
+from typing import Annotated
 
 import strawberry
 
 from schema import ids
+from schema.arguments import Input
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
 from schema.guards import Requires
@@ -19,15 +21,15 @@ from server.webhooks import deliveries, secrets, sign
 from server.webhooks.url import url_problem
 from server.words import Role
 
-LONGEST_OVERLAP = 7 * 24 * 3600
-LONGEST_WAIT = 30
+LONGEST_OVERLAP = timedelta(days=7)
+LONGEST_WAIT = timedelta(seconds=30)
 
 
 @strawberry.input(description="The secret to replace: your project's.")
 class RotateWebhookSecretInput(MutationInput):
-    overlap_seconds: float = strawberry.field(
-        default=86_400.0,
-        description="How long messages are signed with both, 0 to 604800. 0 when the old one has leaked.",
+    overlap: timedelta = strawberry.field(
+        default=timedelta(days=1),
+        description="How long messages are signed with both, at most a week. 0 when the old one has leaked.",
     )
 
 
@@ -67,8 +69,9 @@ class TestWebhookPayload(Payload):
 @strawberry.input(description="The instance to check.")
 class CheckHealthInput(MutationInput):
     instance_id: strawberry.ID = strawberry.field(description="Its id.")
-    wait_seconds: float = strawberry.field(
-        default=10.0, description="How long to wait for what is found, 0 to 30; the check goes on all the same."
+    wait: timedelta = strawberry.field(
+        default=timedelta(seconds=10),
+        description="How long to wait for what is found, 0 to 30 s; the check goes on all the same.",
     )
 
 
@@ -88,25 +91,26 @@ class WebhookMutations:
         extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
     )
     async def rotate_webhook_secret(
-        self, info: Info, input: RotateWebhookSecretInput | None = None
+        self, info: Info, input: Annotated[RotateWebhookSecretInput | None, Input] = None
     ) -> RotateWebhookSecretPayload:
-        overlap = (input or RotateWebhookSecretInput()).overlap_seconds
-        if not 0 <= overlap <= LONGEST_OVERLAP:
-            path = ("input", "overlapSeconds")
-            raise Invalid([Problem("INVALID_OVERLAP", f"It must be 0 to {LONGEST_OVERLAP} seconds.", path)])
+        overlap = (input or RotateWebhookSecretInput()).overlap
+        if overlap > LONGEST_OVERLAP:
+            path = ("input", "overlap")
+            raise Invalid([Problem("INVALID_OVERLAP", "It must not be longer than a week.", path)])
         key = info.context.services.webhook_key
         if key is None:
             raise Refused("SIGNING_KEY_MISSING", "The server has no WEBHOOK_SIGNING_KEY to make secrets with.")
-        length = timedelta(seconds=overlap)
         async with info.context.write() as session:
-            secret = await secrets.rotate(session, info.context.caller.project_id, key, overlap=length)
-        return RotateWebhookSecretPayload(secret=sign.shown(secret), old_secret_valid_until=now() + length)
+            secret = await secrets.rotate(session, info.context.caller.project_id, key, overlap=overlap)
+        return RotateWebhookSecretPayload(secret=sign.shown(secret), old_secret_valid_until=now() + overlap)
 
     @strawberry.mutation(
         description="Send a delivery once more, with the same id and body. One that is PENDING is left as it is.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def redeliver_webhook(self, info: Info, input: RedeliverWebhookInput) -> RedeliverWebhookPayload:
+    async def redeliver_webhook(
+        self, info: Info, input: Annotated[RedeliverWebhookInput, Input]
+    ) -> RedeliverWebhookPayload:
         delivery_id = ids.read(ids.DELIVERY, input.id, ("input", "id"))
         async with info.context.write() as session:
             row = await deliveries.redeliver(session, delivery_id, project_id=info.context.caller.project_id)
@@ -116,7 +120,7 @@ class WebhookMutations:
         description="Send a signed message that tells of nothing to a receiver, once.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def test_webhook(self, info: Info, input: TestWebhookInput) -> TestWebhookPayload:
+    async def test_webhook(self, info: Info, input: Annotated[TestWebhookInput, Input]) -> TestWebhookPayload:
         problem = url_problem(input.url, info.context.services.settings.allow_private_webhooks)
         if problem is not None:
             raise Invalid([Problem("INVALID_WEBHOOK_URL", problem, ("input", "url"))])
@@ -128,16 +132,15 @@ class WebhookMutations:
         description="Probe the endpoints of an instance that runs, now. Its status stays what it is.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
-    async def check_health(self, info: Info, input: CheckHealthInput) -> CheckHealthPayload:
-        if not 0 <= input.wait_seconds <= LONGEST_WAIT:
-            path = ("input", "waitSeconds")
-            raise Invalid([Problem("INVALID_TIMEOUT", f"It must be 0 to {LONGEST_WAIT} seconds.", path)])
+    async def check_health(self, info: Info, input: Annotated[CheckHealthInput, Input]) -> CheckHealthPayload:
+        if input.wait > LONGEST_WAIT:
+            message = f"It must be 0 to {LONGEST_WAIT.total_seconds():.0f} seconds."
+            raise Invalid([Problem("INVALID_TIMEOUT", message, ("input", "wait"))])
         instance_id = ids.read(ids.INSTANCE, input.instance_id, ("input", "instanceId"))
         database, plan = info.context.services.database, default_plan(info.context.services.settings)
         since = await ask_for_check(database, instance_id, defaults=plan, by=info.context.caller)
         if info.context.is_rehearsal:
             return CheckHealthPayload()
-        wait = timedelta(seconds=input.wait_seconds)
-        finished = await await_check(database, instance_id, since=since, defaults=plan, timeout=wait)
+        finished = await await_check(database, instance_id, since=since, defaults=plan, timeout=input.wait)
         row = await info.context.loaders.instance.load(instance_id)
         return CheckHealthPayload(instance=None if row is None else Instance.of(row), finished=finished)

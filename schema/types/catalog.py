@@ -1,12 +1,17 @@
 """What there is to buy and to run, as callers see it."""
 
 from datetime import datetime
+from enum import StrEnum
 
 import strawberry
 
+from schema.arguments import First
 from schema.errors import MutationError
+from schema.paging import check_first
+from schema.types.billing import BillingMode
 from schema.types.instance import KeyValue, Port
 from schema.types.money import Money
+from schema.words import described
 from server.catalog.catalog import Cluster, RegistryAuth
 from server.catalog.catalog import Template as CatalogTemplate
 from server.catalog.offers import Offer
@@ -37,7 +42,7 @@ class Region:
 class Product:
     id: strawberry.ID = strawberry.field(description="The provider's id; the same in every region.")
     name: str = strawberry.field(description="What to give as `productName`, such as RTX 4090 24GB.")
-    region: Region = strawberry.field(description="Where.")
+    region: Region = strawberry.field(description="Where it is offered.")
     vram_gb: int | None = strawberry.field(description="Memory of one GPU in GB.")
     cpu_per_gpu: int | None = strawberry.field(description="Processor cores for each GPU.")
     memory_gb_per_gpu: int | None = strawberry.field(description="The host's memory in GB for each GPU.")
@@ -69,11 +74,38 @@ class Product:
         )
 
 
+class TemplateChannel(StrEnum):
+    """The provider's words, as far as they are known."""
+
+    PRIVATE = "private"
+    OFFICIAL = "official"
+    COMMUNITY = "community"
+    OTHER = "other"
+
+    @classmethod
+    def of(cls, word: str) -> "TemplateChannel":
+        return cls(word) if word in _CHANNELS else cls.OTHER
+
+
+_CHANNELS = frozenset(TemplateChannel)
+
+described(
+    TemplateChannel,
+    description="Whose template it is.",
+    values={
+        "PRIVATE": "The account's own.",
+        "OFFICIAL": "The provider's.",
+        "COMMUNITY": "Somebody else's, made public.",
+        "OTHER": "One that this server has no word for.",
+    },
+)
+
+
 @strawberry.type(description="A recipe for instances, kept at the provider.")
 class Template:
     id: strawberry.ID = strawberry.field(description="What to give as `templateId`.")
     name: str = strawberry.field(description="Its name.")
-    channel: str = strawberry.field(description="private, official or community.")
+    channel: TemplateChannel = strawberry.field(description="Whose it is.")
     image: str = strawberry.field(description="The container image.")
     registry_auth_id: strawberry.ID | None = strawberry.field(description="The registry auth for a private image.")
     command: str | None = strawberry.field(description="What runs in it, where it is not the image's own.")
@@ -91,7 +123,7 @@ class Template:
         return cls(
             id=strawberry.ID(template.id),
             name=template.name,
-            channel=template.channel,
+            channel=TemplateChannel.of(template.channel),
             image=template.image,
             registry_auth_id=None if auth is None else strawberry.ID(auth),
             command=template.start_command,
@@ -118,7 +150,7 @@ class RegistryAuthType:
 class QuoteCandidate:
     rank: int = strawberry.field(description="1 is tried first; those refused have a rank all the same.")
     region: str = strawberry.field(description="The region's code.")
-    billing_mode: str = strawberry.field(description="spot or onDemand.")
+    billing_mode: BillingMode | None = strawberry.field(description="How it would be paid.")
     accepted: bool = strawberry.field(description="Whether it could serve now.")
     product_id: strawberry.ID | None = strawberry.field(description="The product that would be taken.")
     price_per_hour: Money | None = strawberry.field(description="What the whole instance would cost an hour.")
@@ -131,7 +163,7 @@ class QuoteCandidate:
         return cls(
             rank=rank,
             region=judged.region,
-            billing_mode=judged.billing_mode,
+            billing_mode=BillingMode.of(judged.billing_mode),
             accepted=is_accepted,
             product_id=strawberry.ID(judged.product_id) if is_accepted else None,
             price_per_hour=Money.of(judged.price_per_hour_e5) if is_accepted else None,
@@ -179,5 +211,5 @@ class CacheStats:
     all_keys: strawberry.Private[list[str]]
 
     @strawberry.field(description="Some of its keys, in alphabetical order.")
-    def keys(self, first: int = 20) -> list[str]:
-        return self.all_keys[: max(0, min(first, 100))]
+    def keys(self, first: First = 20) -> list[str]:
+        return self.all_keys[: check_first(first)]

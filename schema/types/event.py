@@ -1,33 +1,46 @@
 """The log, as subscribers see it."""
 
 from datetime import datetime
+from uuid import UUID
 
 import strawberry
 
 from schema import ids
+from schema.context import Info
 from schema.types.instance import Instance
 from schema.types.operation import Operation
 from schema.types.page import PageInfo
 from schema.types.probe import InstanceHealth
+from schema.types.token import Token
 from server.db import tables
-from server.events.event import Event
+from server.events.event import Event, EventType
 from server.instances.snapshot import restored
 from server.words import InstanceStatus
+
+TYPES = (
+    "What happened, in the words of webhooks: "
+    + ", ".join(EventType)
+    + ". There may be others: a newer server beside this one can write them."
+)
 
 
 @strawberry.type(description="One line of the log: what changed, and how things stood right after it.")
 class InstanceEvent:
+    token_row_id: strawberry.Private[UUID | None]
     id: strawberry.ID = strawberry.field(description="The same wherever and however often the event is seen.")
     cursor: str = strawberry.field(description="Give it as `after` to go on behind this event.")
-    type: str = strawberry.field(description="What happened, such as instance.ready or operation.finished.")
+    type: str = strawberry.field(description=TYPES)
     occurred_at: datetime = strawberry.field(description="When it was written.")
     instance_id: strawberry.ID = strawberry.field(description="The instance it is about.")
-    caused_by: strawberry.ID | None = strawberry.field(description="The token behind it, if a caller was.")
     previous_status: InstanceStatus | None = strawberry.field(description="The status before, where it changed.")
     status: InstanceStatus | None = strawberry.field(description="The status after, where it changed.")
     instance: Instance | None = strawberry.field(description="The instance as of this event, where it changed.")
     operation: Operation | None = strawberry.field(description="The operation as of this event, where it changed.")
     health: InstanceHealth | None = strawberry.field(description="What the probes found, where that is what is told.")
+
+    @strawberry.field(description="The token behind it; null where no caller was.")
+    async def caused_by(self, info: Info) -> Token | None:
+        return await Token.found(info, self.token_row_id)
 
     @classmethod
     def of(cls, event: Event, *, cursor: str) -> "InstanceEvent":
@@ -36,12 +49,12 @@ class InstanceEvent:
         if event.instance_id is None:
             raise LookupError("an event about no instance")
         return cls(
+            token_row_id=event.caused_by,
             id=strawberry.ID(ids.shown(ids.EVENT, event.id)),
             cursor=cursor,
             type=event.type,
             occurred_at=event.occurred_at,
             instance_id=strawberry.ID(ids.shown(ids.INSTANCE, event.instance_id)),
-            caused_by=strawberry.ID(ids.shown(ids.TOKEN, event.caused_by)) if event.caused_by else None,
             previous_status=InstanceStatus(previous) if previous else None,
             status=InstanceStatus(status) if status else None,
             instance=Instance.of(restored(tables.Instance, instance), at=event.occurred_at) if instance else None,

@@ -1,30 +1,38 @@
 """Our instances beside the provider's machines, as callers see them."""
 
-from datetime import datetime
+from base64 import urlsafe_b64encode
+from datetime import datetime, timedelta
 
 import strawberry
 from graphql import GraphQLError
 
+from schema.arguments import After, First
+from schema.paging import check_first
 from schema.types.instance import Endpoint, Instance
 from schema.types.money import Money
+from schema.types.page import PageInfo
+from schema.words import described
 from server.clock import now
 from server.instances import fleet
 from server.instances.outside import Change
 from server.instances.reconcile import Report
 from server.words import InstanceStatus
 
-MOST_ITEMS = 1000
-
-FleetSource = strawberry.enum(
+described(
     fleet.Source,
     name="FleetSource",
-    description="Who knows of it: LOCAL we alone, NOVITA the provider alone, MERGED both.",
+    description="Who knows of it.",
+    values={
+        "LOCAL": "We alone: it was not made yet, or is not in the provider's list.",
+        "NOVITA": "The provider alone: it is no instance of anybody's.",
+        "MERGED": "Both.",
+    },
 )
 
 
 @strawberry.type(description="A machine or an instance.")
 class FleetItem:
-    source: FleetSource = strawberry.field(description="Who knows of it.")  # type: ignore[valid-type]
+    source: fleet.Source = strawberry.field(description="Who knows of it.")
     status: InstanceStatus | None = strawberry.field(
         description="Where it stands, the provider's word winning; null where it uses a word that we don't know."
     )
@@ -62,6 +70,20 @@ class FleetItem:
         )
 
 
+@strawberry.type(description="One item of a page of the fleet.")
+class FleetItemEdge:
+    cursor: str = strawberry.field(description="The place right after this one.")
+    node: FleetItem = strawberry.field(description="The item.")
+
+
+@strawberry.type(description="A page of the fleet.")
+class FleetItemConnection:
+    edges: list[FleetItemEdge] = strawberry.field(description="The items with their cursors.")
+    nodes: list[FleetItem] = strawberry.field(description="The items alone.")
+    page_info: PageInfo = strawberry.field(description="Where this page stands.")
+    total_count: int = strawberry.field(description="How many there are in all.")
+
+
 @strawberry.type(description="How many of each source.")
 class FleetCounts:
     local: int = strawberry.field(description="Known to us alone: not made yet, or not in the provider's list.")
@@ -84,18 +106,32 @@ class Fleet:
         description="Why the provider could not be asked; then these are our rows alone."
     )
     listed_at: datetime | None = strawberry.field(description="When the provider's list was asked for.")
-    cache_age_seconds: float | None = strawberry.field(description="How old the provider's list is.")
-    local_ms: float = strawberry.field(description="How long our rows took.")
-    novita_ms: float = strawberry.field(
+    cache_age: timedelta | None = strawberry.field(description="How old the provider's list is.")
+    local_took: timedelta = strawberry.field(description="How long our rows took.")
+    novita_took: timedelta = strawberry.field(
         description="How long the provider's list took; next to nothing from the cache."
     )
 
-    @strawberry.field(description="The items, ours first, newest first. `first` is 1 to 1000.")
-    def items(self, first: int = 100, skip: int = 0) -> list[FleetItem]:
-        if not 1 <= first <= MOST_ITEMS or skip < 0:
-            message = f"`first` must be 1 to {MOST_ITEMS}, `skip` not below 0."
-            raise GraphQLError(message, extensions={"code": "INVALID_PAGE_SIZE"})
-        return [FleetItem.of(item) for item in self.all_items[skip : skip + first]]
+    @strawberry.field(description="The items: ours first, newest first.")
+    def items(self, first: First = 100, after: After = None) -> FleetItemConnection:
+        size = check_first(first)
+        start = 0 if after is None else self._place_behind(after)
+        shown = self.all_items[start : start + size]
+        edges = [FleetItemEdge(cursor=_cursor(item), node=FleetItem.of(item)) for item in shown]
+        return FleetItemConnection(
+            edges=edges,
+            nodes=[edge.node for edge in edges],
+            page_info=PageInfo.of(edges, has_more=len(self.all_items) > start + size, after=after),
+            total_count=len(self.all_items),
+        )
+
+    def _place_behind(self, after: str) -> int:
+        """The list is made anew for each request, so a place in it is known by what stands there."""
+        for place, item in enumerate(self.all_items, start=1):
+            if _cursor(item) == after:
+                return place
+        message = "What this cursor points at is not in the fleet any more; start again without one."
+        raise GraphQLError(message, extensions={"code": "INVALID_CURSOR"})
 
     @classmethod
     def of(cls, found: fleet.Fleet) -> "Fleet":
@@ -111,9 +147,9 @@ class Fleet:
             ),
             problem=None if problem is None else FleetProblem(code=problem.code, message=problem.message),
             listed_at=found.listed_at,
-            cache_age_seconds=None if found.listed_at is None else (now() - found.listed_at).total_seconds(),
-            local_ms=found.local_took.total_seconds() * 1000,
-            novita_ms=found.novita_took.total_seconds() * 1000,
+            cache_age=None if found.listed_at is None else now() - found.listed_at,
+            local_took=found.local_took,
+            novita_took=found.novita_took,
         )
 
 
@@ -137,3 +173,8 @@ class SyncReport:
             gone=changes[Change.GONE],
             noted=changes[Change.NOTED],
         )
+
+
+def _cursor(item: fleet.FleetItem) -> str:
+    of = item.instance.id.hex if item.instance is not None else f"novita {item.glimpse.id if item.glimpse else ''}"
+    return urlsafe_b64encode(of.encode()).decode()

@@ -1,26 +1,50 @@
 """Health as callers see it, and as they ask for it."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import strawberry
 
+from schema.words import described
 from server.db import tables
 from server.probes import plan
 from server.probes.check import Health, health_of
 from server.probes.kinds import MEANING, ErrorKind, Severity
 
-strawberry.enum(
+described(
     Health,
     name="HealthStatus",
-    description="HEALTHY: all endpoints answer. PARTIAL: some do. UNHEALTHY: none does.",
+    description="What the probes of all endpoints mean together.",
+    values={"HEALTHY": "All endpoints answer.", "PARTIAL": "Some do.", "UNHEALTHY": "None does."},
 )
-strawberry.enum(ErrorKind, name="HealthErrorKind", description="Why a probe found its endpoint unhealthy.")
-strawberry.enum(
+described(
+    ErrorKind,
+    name="HealthErrorKind",
+    description="Why a probe found its endpoint unhealthy.",
+    values={
+        "TIMEOUT": "It did not answer in time.",
+        "CONNECTION_REFUSED": "Nobody listens there.",
+        "CONNECTION_RESET": "The connection broke.",
+        "DNS": "Its name is not known.",
+        "UNREACHABLE": "There is no way to its address.",
+        "TLS": "No secure connection could be made.",
+        "BAD_GATEWAY": "A gateway before it answered 502 or 504.",
+        "SERVICE_UNAVAILABLE": "It answered 503.",
+        "SERVER_ERROR": "It answered with another status of 500 or more.",
+        "CLIENT_ERROR": "It answered with a status that was not expected, below 500.",
+        "BODY_ERROR": "Its status was good, but its page says that it is an error.",
+    },
+)
+described(
     Severity,
     name="HealthSeverity",
-    description="LOW: it says that it will be back. MEDIUM: usual while something starts. HIGH: somebody has to look.",
+    description="How bad it is that an endpoint is unhealthy.",
+    values={
+        "LOW": "It says itself that it will be back.",
+        "MEDIUM": "Usual while something starts.",
+        "HIGH": "Somebody has to look.",
+    },
 )
 
 
@@ -35,11 +59,11 @@ class HealthError:
 @strawberry.type(description="What the last probe of one endpoint found.")
 class EndpointHealth:
     port: int = strawberry.field(description="The port inside the instance.")
-    type: str = strawberry.field(description="http: it is asked with GET. tcp: it is connected to.")
+    type: str = strawberry.field(description="How it is probed. http: it is asked with GET. tcp: it is connected to.")
     address: str | None = strawberry.field(description="Where it was probed; null when it had no address yet.")
     healthy: bool = strawberry.field(description="Whether it answered as it should.")
     http_status: int | None = strawberry.field(description="The status of its answer, if there was one.")
-    latency_ms: float = strawberry.field(description="How long the probe took.")
+    latency: timedelta = strawberry.field(description="How long the probe took.")
     error: HealthError | None = strawberry.field(description="What was wrong; null when it is healthy.")
     attempts: int = strawberry.field(description="How often it was probed in this check.")
     checked_at: datetime = strawberry.field(description="When the last of these probes was over.")
@@ -60,7 +84,7 @@ class EndpointHealth:
             address=row["address"],
             healthy=row["is_healthy"],
             http_status=row["http_status"],
-            latency_ms=row["latency_ms"],
+            latency=timedelta(milliseconds=row["latency_ms"]),
             error=error,
             attempts=row["attempts"],
             checked_at=datetime.fromisoformat(at) if isinstance(at, str) else at,
@@ -91,15 +115,15 @@ class InstanceHealth:
 
 @strawberry.input(description="How an instance is checked before it is READY; what is left out is the server's choice.")
 class HealthCheckInput:
-    timeout_seconds: float | None = strawberry.field(default=None, description="For one probe, 1 to 300.")
+    timeout: timedelta | None = strawberry.field(default=None, description="How long one probe may take, 1 to 300 s.")
     retries: int | None = strawberry.field(
         default=None, description="Further probes of an unhealthy endpoint before a check has its verdict, 0 to 10."
     )
-    delay_seconds: float | None = strawberry.field(
-        default=None, description="The pause before the first of them, 0.1 to 30; it doubles from one to the next."
+    delay: timedelta | None = strawberry.field(
+        default=None, description="The pause before the first of them, 0.1 to 30 s; it doubles from one to the next."
     )
-    max_wait_seconds: float | None = strawberry.field(
-        default=None, description="How long all of it may take before the instance has FAILED, 30 to 1800."
+    max_wait: timedelta | None = strawberry.field(
+        default=None, description="How long all of it may take before the instance has FAILED, 30 to 1800 s."
     )
     path: str | None = strawberry.field(default=None, description="What to ask http endpoints for, such as /health.")
     expected_statuses: list[int] | None = strawberry.field(
@@ -112,11 +136,15 @@ class HealthCheckInput:
     def to_draft(self) -> plan.HealthCheckDraft:
         statuses = self.expected_statuses
         return plan.HealthCheckDraft(
-            timeout=self.timeout_seconds,
+            timeout=_seconds(self.timeout),
             retries=self.retries,
-            delay=self.delay_seconds,
-            max_wait=self.max_wait_seconds,
+            delay=_seconds(self.delay),
+            max_wait=_seconds(self.max_wait),
             path=self.path,
             expected_statuses=None if statuses is None else tuple(statuses),
             target_port=self.target_port,
         )
+
+
+def _seconds(length: timedelta | None) -> float | None:
+    return None if length is None else length.total_seconds()

@@ -9,13 +9,19 @@ from schema import ids
 from schema.context import Info
 from schema.types.node import Node
 from schema.types.page import PageInfo
+from schema.words import described
 from server.db import tables
 from server.db.tables import DeliveryStatus
 from server.webhooks import reads
 
-strawberry.enum(
+described(
     DeliveryStatus,
-    description="PENDING: it will be tried again. DELIVERED: the receiver answered 2xx. FAILED: it was given up.",
+    description="Where a delivery stands.",
+    values={
+        "PENDING": "It will be sent, or sent again.",
+        "DELIVERED": "The receiver answered with a 2xx.",
+        "FAILED": "It was given up, or the receiver wants no more.",
+    },
 )
 
 

@@ -36,10 +36,10 @@ class HealthCheckDraft:
         return {name: value for name, value in values.items() if value is not None}
 
     def problems(self, path: tuple[str, ...]) -> Iterator[Problem]:
-        yield from _outside(self.timeout, TIMEOUT, (*path, "timeoutSeconds"))
+        yield from _outside(self.timeout, TIMEOUT, (*path, "timeout"))
         yield from _outside(self.retries, RETRIES, (*path, "retries"))
-        yield from _outside(self.delay, DELAY, (*path, "delaySeconds"))
-        yield from _outside(self.max_wait, MAX_WAIT, (*path, "maxWaitSeconds"))
+        yield from _outside(self.delay, DELAY, (*path, "delay"))
+        yield from _outside(self.max_wait, MAX_WAIT, (*path, "maxWait"))
         yield from _outside(self.target_port, (1, 65535), (*path, "targetPort"))
         if self.path is not None and not _is_path(self.path):
             message = (

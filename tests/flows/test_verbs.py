@@ -28,7 +28,7 @@ async def asked(caller: Caller, mutation: str, **fields: Any) -> str:
 
 async def over(caller: Caller, operation_id: str) -> dict[str, Any]:
     """Wait for it as the API offers it."""
-    document = """query ($id: ID!) { awaitOperation(id: $id, timeoutSeconds: 20) {
+    document = """query ($id: ID!) { awaitOperation(id: $id, timeout: 20) {
         kind status progress error { code retryable } instance { name status rootfsSizeGb ports { port } } } }"""
     for _ in range(6):
         operation = (await caller.ask(document, id=operation_id))["awaitOperation"]

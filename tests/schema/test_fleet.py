@@ -65,11 +65,11 @@ async def test_a_quote_ranks_every_region_and_writes_nothing(world: World):
         (each["region"], each["billingMode"], each["accepted"], each["reasonCode"]) for each in quote["candidates"]
     ]
     assert tried[:3] == [
-        ("AS-SGP-02", "spot", False, "OUT_OF_STOCK"),
-        ("AS-SGP-02", "onDemand", False, "OUT_OF_STOCK"),
-        ("CN-HK-01", "spot", True, None),
+        ("AS-SGP-02", "SPOT", False, "OUT_OF_STOCK"),
+        ("AS-SGP-02", "ON_DEMAND", False, "OUT_OF_STOCK"),
+        ("CN-HK-01", "SPOT", True, None),
     ]
-    assert quote["best"] == {"rank": 3, "region": "CN-HK-01", "billingMode": "spot"}
+    assert quote["best"] == {"rank": 3, "region": "CN-HK-01", "billingMode": "SPOT"}
     assert quote["pricePerHour"] == quote["candidates"][2]["pricePerHour"]
     assert await world.counts() == before
 
@@ -112,7 +112,7 @@ async def test_the_fleet_is_ours_and_theirs_merged(world: World):
         again = await ask(FLEET % "false")
 
     fleet = data["fleet"]
-    shown = {each["name"]: (each["source"], each["status"]) for each in fleet["items"]}
+    shown = {each["name"]: (each["source"], each["status"]) for each in fleet["items"]["nodes"]}
     assert shown == {
         "ours": ("MERGED", "EXITED"),  # the provider's word wins, although our row still says READY
         "waiting": ("LOCAL", "CREATING"),
@@ -120,9 +120,9 @@ async def test_the_fleet_is_ours_and_theirs_merged(world: World):
     }
     assert fleet["counts"] == {"local": 1, "novita": 1, "merged": 1, "total": 3}
     assert fleet["problem"] is None
-    assert unmanaged in {each["novitaId"] for each in fleet["items"]}
+    assert unmanaged in {each["novitaId"] for each in fleet["items"]["nodes"]}
     assert (again["fleet"]["counts"]["total"], world.calls(LIST)) == (2, 1)
-    assert again["fleet"]["cacheAgeSeconds"] > 0
+    assert again["fleet"]["cacheAge"] > 0
 
 
 async def test_without_the_provider_the_fleet_is_our_rows_alone_and_says_so(world: World):
@@ -131,7 +131,9 @@ async def test_without_the_provider_the_fleet_is_our_rows_alone_and_says_so(worl
     async with _asking(world) as ask:
         fleet = (await ask(FLEET % "false"))["fleet"]
 
-    assert [(each["name"], each["source"], each["status"]) for each in fleet["items"]] == [("ours", "LOCAL", "READY")]
+    assert [(each["name"], each["source"], each["status"]) for each in fleet["items"]["nodes"]] == [
+        ("ours", "LOCAL", "READY")
+    ]
     assert (fleet["problem"]["code"], fleet["listedAt"]) == ("NETWORK_ERROR", None)
 
 
@@ -185,10 +187,10 @@ async def test_with_the_provider_away_the_last_known_state_is_told_and_called_st
     async with _asking(world) as ask:
         instance = (await ask(_read(instance_id)))["instance"]
         by_name = (await ask('{ instanceByName(name: "moving") { stale status } }'))["instanceByName"]
-        listed = (await ask("{ instances { nodes { stale staleForSeconds } } }"))["instances"]["nodes"]
+        listed = (await ask("{ instances { nodes { stale staleFor } } }"))["instances"]["nodes"]
 
     assert (instance["status"], instance["stale"]) == ("STARTING", True)
-    assert instance["staleForSeconds"] >= FRESH_FOR.total_seconds()
+    assert instance["staleFor"] >= FRESH_FOR.total_seconds()
     assert by_name == {"stale": True, "status": "STARTING"}
     assert listed[0]["stale"] is True
 
@@ -202,7 +204,7 @@ async def test_one_at_rest_is_read_without_asking_anybody(world: World):
     async with _asking(world) as ask:
         instance = (await ask(_read(accepted.instance.id)))["instance"]
 
-    assert (instance["stale"], instance["staleForSeconds"]) == (False, None)
+    assert (instance["stale"], instance["staleFor"]) == (False, None)
     assert world.calls() == calls
 
 
@@ -262,7 +264,8 @@ async def test_a_write_to_an_instance_drops_what_is_remembered_of_it(world: Worl
 
 
 FLEET = """{ fleet(includeNovitaOnly: %s) { counts { local novita merged total } problem { code message } listedAt
-  cacheAgeSeconds localMs novitaMs items { source status name novitaId novitaStatus } } }"""
+  cacheAge localTook novitaTook
+  items { nodes { source status name novitaId novitaStatus } } } }"""
 ADOPT = """mutation { adoptInstance(input: {novitaId: "%s", name: "mine"}) {
   instance { name status novitaId } operation { kind } errors { code } } }"""
 STATS = "{ cacheStats { name size hits misses ratio evictions keys(first: 5) } }"
@@ -295,7 +298,7 @@ def _create(name: str) -> str:
 
 
 def _read(instance_id: Any) -> str:
-    return f'{{ instance(id: "inst_{instance_id.hex}") {{ status novitaStatus stale staleForSeconds }} }}'
+    return f'{{ instance(id: "inst_{instance_id.hex}") {{ status novitaStatus stale staleFor }} }}'
 
 
 async def _starting(world: World) -> Any:

@@ -120,7 +120,7 @@ async def test_a_refusal_of_the_domain_is_a_type_in_the_payload(api: Api):
     dear = {"maxHourlyPrice": {"amountMicros": 10}, "billing": "SPOT", "regions": ["US-CA-06"]}
     (error,) = (await api.create(name="dear", **dear))["errors"]
     assert (error["__typename"], error["code"]) == ("NoCapacity", "PRICE_ABOVE_MAX")
-    assert error["attempts"] == [{"region": "US-CA-06", "billingMode": "spot", "code": "PRICE_ABOVE_MAX"}]
+    assert error["attempts"] == [{"region": "US-CA-06", "billingMode": "SPOT", "code": "PRICE_ABOVE_MAX"}]
     assert await left_behind(api) == {**NOTHING, "instance": 1}
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from server.clock import now
 from server.words import Role
+from tests.schema.api import until_told
 from tests.schema.conftest import Api
+from tests.world import until
 
 CREATE = """
 mutation ($input: CreateTokenInput!) { createToken(input: $input) {
@@ -194,3 +196,27 @@ async def test_below_admin_nothing_of_this_is_for_you(api: Api, role: Role):
     for document in documents:
         assert (await api.ask(document, token=token)).error["code"] == "FORBIDDEN"
     assert (await api.ask(VIEWER, token=token)).status == 200
+
+
+async def test_whoever_asks_is_named_by_the_operation_and_by_its_events(api: Api, admin: str):
+    made = await create(api, admin, name="backend of the shop")
+    document = """mutation { createInstance(input: {name: "n", productName: "RTX 4090 24GB", image: "nginx"}) {
+        instance { id } operation { requestedBy { id name role } } } }"""
+    created = (await api.ask(document, token=made["secret"])).data["createInstance"]
+
+    assert created["operation"]["requestedBy"] == {
+        "id": made["token"]["id"],
+        "name": "backend of the shop",
+        "role": "OPERATOR",
+    }
+    await until_told(api.server, 1)
+    events = "query ($ids: [ID!]) { events(filter: {ids: $ids}) { nodes { causedBy { name } } } }"
+
+    async def causes() -> list[Any]:
+        return (await api.ask(events, ids=[created["instance"]["id"]])).data["events"]["nodes"]
+
+    async def are_there() -> bool:
+        return len(await causes()) == 2
+
+    await until(are_there)
+    assert await causes() == [{"causedBy": {"name": "backend of the shop"}}] * 2

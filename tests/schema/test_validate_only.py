@@ -69,9 +69,9 @@ TRIALS: dict[str, tuple[Input, Input, str]] = {
     "retryJob": (lambda it: {"id": it.failed_job}, lambda it: {"id": it.job}, "JOB_NOT_RETRYABLE"),
     "retryJobs": (lambda _: {}, lambda _: {"limit": 0}, "INVALID_LIMIT"),
     "cancelJob": (lambda it: {"id": it.job}, lambda it: {"id": it.failed_job}, "JOB_NOT_CANCELLABLE"),
-    "pauseJobs": (lambda _: {"kind": "SEND_WEBHOOK"}, lambda _: {"kind": "NOTHING"}, "INVALID_JOB_KIND"),
-    "resumeJobs": (lambda _: {"kind": "RECONCILE"}, lambda _: {"kind": "NOTHING"}, "INVALID_JOB_KIND"),
-    "rotateWebhookSecret": (lambda _: {}, lambda _: {"overlapSeconds": 700_000}, "INVALID_OVERLAP"),
+    "pauseJobs": (lambda _: {"kind": "SEND_WEBHOOK"}, lambda _: {"kind": "OTHER"}, "INVALID_JOB_KIND"),
+    "resumeJobs": (lambda _: {"kind": "RECONCILE"}, lambda _: {"kind": "OTHER"}, "INVALID_JOB_KIND"),
+    "rotateWebhookSecret": (lambda _: {}, lambda _: {"overlap": 700_000}, "INVALID_OVERLAP"),
     "redeliverWebhook": (lambda it: {"id": it.delivery}, lambda it: {"id": it.ready}, "DELIVERY_NOT_FOUND"),
     "testWebhook": (
         lambda _: {"url": "http://127.0.0.1:9/hook"},

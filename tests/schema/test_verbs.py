@@ -170,7 +170,7 @@ async def test_what_has_failed_says_what_can_be_done(api: Api):
 
 
 async def test_await_operation_has_bounds_and_knows_nobody(api: Api):
-    document = "query ($id: ID!, $for: Float!) { awaitOperation(id: $id, timeoutSeconds: $for) { status } }"
+    document = "query ($id: ID!, $for: Duration!) { awaitOperation(id: $id, timeout: $for) { status } }"
     created = await api.create(name="awaited")
 
     found = await api.ask(document, id=created["operation"]["id"], **{"for": 0.05})

@@ -44,7 +44,7 @@ def _uuid(id: str) -> UUID:
 
 
 async def test_a_create_says_who_is_told_and_how_it_is_checked(api: Api, receiver: Receiver):
-    check = {"timeoutSeconds": 5, "retries": 1, "delaySeconds": 0.1, "path": "/", "targetPort": 80}
+    check = {"timeout": 5, "retries": 1, "delay": 0.1, "path": "/", "targetPort": 80}
     id = await ready(api, ports=[{"port": 80}, {"port": 8080}], webhookUrl=receiver.url, healthCheck=check)
     await api.world.work_until(lambda: quiet(api))
 
@@ -72,10 +72,10 @@ async def test_a_create_says_who_is_told_and_how_it_is_checked(api: Api, receive
         ({"webhookUrl": "ftp://example.com/"}, "INVALID_WEBHOOK_URL", ["input", "webhookUrl"]),
         ({"webhookUrl": "http://169.254.169.254/latest"}, "INVALID_WEBHOOK_URL", ["input", "webhookUrl"]),
         ({"webhookUrl": "http://u:p@example.com/"}, "INVALID_WEBHOOK_URL", ["input", "webhookUrl"]),
-        ({"healthCheck": {"timeoutSeconds": 301}}, "INVALID_HEALTH_CHECK", ["input", "healthCheck", "timeoutSeconds"]),
+        ({"healthCheck": {"timeout": 301}}, "INVALID_HEALTH_CHECK", ["input", "healthCheck", "timeout"]),
         ({"healthCheck": {"retries": 11}}, "INVALID_HEALTH_CHECK", ["input", "healthCheck", "retries"]),
-        ({"healthCheck": {"delaySeconds": 0.05}}, "INVALID_HEALTH_CHECK", ["input", "healthCheck", "delaySeconds"]),
-        ({"healthCheck": {"maxWaitSeconds": 29}}, "INVALID_HEALTH_CHECK", ["input", "healthCheck", "maxWaitSeconds"]),
+        ({"healthCheck": {"delay": 0.05}}, "INVALID_HEALTH_CHECK", ["input", "healthCheck", "delay"]),
+        ({"healthCheck": {"maxWait": 29}}, "INVALID_HEALTH_CHECK", ["input", "healthCheck", "maxWait"]),
         ({"healthCheck": {"path": "health"}}, "INVALID_HEALTH_CHECK", ["input", "healthCheck", "path"]),
         (
             {"healthCheck": {"expectedStatuses": []}},
@@ -113,7 +113,7 @@ async def test_a_start_can_say_anew_what_is_checked_and_who_is_told(api: Api, re
     wrong = (await api.ask(start, input={"id": id, "webhookUrl": "gopher://x"})).data["startInstance"]
     assert wrong["errors"] == [{"code": "INVALID_WEBHOOK_URL", "path": ["input", "webhookUrl"]}]
 
-    given = {"id": id, "targetPort": 8080, "webhookUrl": receiver.url, "healthCheck": {"delaySeconds": 0.1}}
+    given = {"id": id, "targetPort": 8080, "webhookUrl": receiver.url, "healthCheck": {"delay": 0.1}}
     accepted = (await api.ask(start, input=given)).data["startInstance"]
     assert accepted["errors"] == []
     await api.world.work_until_over(_uuid(accepted["operation"]["id"]))
@@ -188,10 +188,10 @@ CHECK = f"""
 
 
 async def test_a_check_on_demand_finds_what_is_wrong_and_moves_nothing(api: Api):
-    id = await ready(api, ports=[{"port": 80}, {"port": 8080}], healthCheck={"retries": 1, "delaySeconds": 0.1})
+    id = await ready(api, ports=[{"port": 80}, {"port": 8080}], healthCheck={"retries": 1, "delay": 0.1})
     api.world.simulator.world.endpoint_modes[await novita_id(api, id), 8080] = "503"
 
-    asked = asyncio.create_task(api.ask(CHECK, input={"instanceId": id, "waitSeconds": 20}))
+    asked = asyncio.create_task(api.ask(CHECK, input={"instanceId": id, "wait": 20}))
     while not asked.done():
         await api.world.hurry()
         await api.world.work_once()
@@ -224,7 +224,7 @@ async def test_a_check_on_demand_finds_what_is_wrong_and_moves_nothing(api: Api)
         {"port": 8080, "error": {"kind": "SERVICE_UNAVAILABLE"}},
     ]
 
-    again = asyncio.create_task(api.ask(CHECK, input={"instanceId": id, "waitSeconds": 20}))
+    again = asyncio.create_task(api.ask(CHECK, input={"instanceId": id, "wait": 20}))
     while not again.done():
         await api.world.hurry()
         await api.world.work_once()

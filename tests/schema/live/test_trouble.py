@@ -24,7 +24,7 @@ from tests.world import until
 WHOLE = """
     subscription ($id: ID!, $after: String, $deep: Boolean!) {
       instanceEvents(after: $after, filter: {ids: [$id]}) {
-        __typename id cursor type occurredAt previousStatus status causedBy
+        __typename id cursor type occurredAt previousStatus status causedBy { id name }
         again: type
         instance {
           ...Part labels { key value } ports { port type }

@@ -285,7 +285,7 @@ function QuotePanel({ quote, isPending, wrong }: { quote: Quote | null; isPendin
               <li key={each.rank} class={isBest ? "best good" : each.accepted ? "good" : "off"}>
                 <span class="rank">{each.rank}</span>
                 <span>
-                  {each.region} <span class="tag">{each.billingMode === "spot" ? "spot" : "on demand"}</span>
+                  {each.region} <span class="tag">{each.billingMode === "SPOT" ? "spot" : "on demand"}</span>
                 </span>
                 <span class="mark figures">
                   <Shape tone={each.accepted ? "good" : "off"} />

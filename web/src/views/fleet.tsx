@@ -262,7 +262,7 @@ function Line({ row, place, isMarked, toggle }: { row: Row; place: number; isMar
       </div>
       <div role="cell" class="cell-region">{row.region ?? <span class="muted">{row.regions[0] ?? "–"}?</span>}</div>
       <div role="cell" class="cell-price right figures">
-        {row.billingMode === "spot" && <span class="tag">spot</span>}
+        {row.billingMode === "SPOT" && <span class="tag">spot</span>}
         {row.pricePerHour ? money(row.pricePerHour) : <span class="muted">–</span>}
       </div>
       <div role="cell" class="cell-health">

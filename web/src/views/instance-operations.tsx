@@ -41,7 +41,7 @@ export function Operations({ instance }: { instance: Detail }) {
             {operation.requestedBy && (
               <>
                 <dt>By</dt>
-                <dd class="mono">{operation.requestedBy}</dd>
+                <dd class="mono">{operation.requestedBy.name}</dd>
               </>
             )}
             {operation.error && (

@@ -100,7 +100,7 @@ function describe(entry: Entry, instance: Detail, was: State | null) {
     );
   }
   if (entry.health) {
-    const slowest = Math.max(...entry.health.endpoints.map((each) => each.latencyMs));
+    const slowest = Math.max(...entry.health.endpoints.map((each) => each.latency * 1000));
     const wrong = entry.health.endpoints.find((each) => each.error)?.error;
     return (
       <>
@@ -188,7 +188,7 @@ function Probes({ instance }: { instance: Detail }) {
               Port {probe.port} <span class="muted">{probe.type}</span>
             </span>
             <span class="figures">
-              {probe.httpStatus !== null && <span class="tag">{probe.httpStatus}</span>} {Math.round(probe.latencyMs)} ms
+              {probe.httpStatus !== null && <span class="tag">{probe.httpStatus}</span>} {Math.round(probe.latency * 1000)} ms
             </span>
             <p>
               {probe.error ? `${words(probe.error.kind)}: ${probe.error.message}` : "Answers as it should"} · probed {probe.attempts} ×,{" "}

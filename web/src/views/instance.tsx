@@ -78,7 +78,7 @@ function Head({ instance }: { instance: Detail }) {
           {instance.pricePerHour && (
             <span class="figures">
               {money(instance.pricePerHour)} an hour, ≈ {perMonth(instance.pricePerHour)} a month
-              {instance.billingMode === "spot" && <span class="tag">spot</span>}
+              {instance.billingMode === "SPOT" && <span class="tag">spot</span>}
             </span>
           )}
           {instance.spotReclaimAt && <strong>will be taken back</strong>}

@@ -89,13 +89,13 @@ function Kinds({ kinds }: { kinds: readonly Kind[] }) {
                   )}
                 </td>
                 <td data-label="Waiting" class="right">{kind.waiting}</td>
-                <td data-label="Oldest" class="right">{seconds(kind.oldestWaitingSeconds)}</td>
+                <td data-label="Oldest" class="right">{seconds(kind.oldestWaiting)}</td>
                 <td data-label="Running" class="right">{kind.running}</td>
                 <td data-label="Later" class="right">{kind.scheduled}</td>
                 <td data-label="Failed" class="right">{kind.failed > 0 ? <strong class="bad-text">{kind.failed}</strong> : 0}</td>
                 <td data-label="Done a minute" class="right">{kind.finishedPerMinute.toFixed(1)}</td>
-                <td data-label="Pickup p95" class="right">{seconds(kind.pickupP95Seconds)}</td>
-                <td data-label="Run p95" class="right">{seconds(kind.runP95Seconds)}</td>
+                <td data-label="Pickup p95" class="right">{seconds(kind.pickupP95)}</td>
+                <td data-label="Run p95" class="right">{seconds(kind.runP95)}</td>
                 <td class="right">
                   <button type="button" class="button small" disabled={!may("ADMIN")} onClick={() => holdOrLetGo(kind)} aria-label={`${kind.pausedAt ? "Let go" : "Hold back"}: ${words(kind.kind)}`}>
                     <Icon name={kind.pausedAt ? "start" : "pause"} size={12} />
