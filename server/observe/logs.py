@@ -1,13 +1,15 @@
 """One line per thing that happened, with the ids that tie it to a request, an operation, a job."""
 
 import logging
+import re
 import sys
-from typing import Any
+from io import StringIO
+from typing import Any, TextIO, cast
 from uuid import UUID
 
 import orjson
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from server.observe import traces
 from server.observe.names import PREFIXES
@@ -16,6 +18,8 @@ from server.observe.names import PREFIXES
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False, max_frames=20)
 )
+# PostgreSQL adds the row that it refused, as a line of its own; what people store is in it.
+_REFUSED_ROW = re.compile(r"^DETAIL:.*$", re.MULTILINE)
 
 
 def configure(*, level: str, format: str) -> None:
@@ -37,11 +41,9 @@ def configure(*, level: str, format: str) -> None:
         cache_logger_on_first_use=True,
     )
     last: list[Processor] = (
-        [_TRACEBACKS, structlog.processors.JSONRenderer(serializer=_dumps)]
+        [_TRACEBACKS, _without_rows, structlog.processors.JSONRenderer(serializer=_dumps)]
         if as_json
-        else [
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
-        ]
+        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_plain_traceback)]
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -73,6 +75,20 @@ def _as_callers_see_ids(_logger: WrappedLogger, _method: str, event: EventDict) 
         elif value is None:
             event.pop(name, None)
     return event
+
+
+def _without_rows(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    for each in event.get("exception", ()):
+        if isinstance(each, dict):
+            told = cast("dict[str, Any]", each)
+            told["exc_value"] = _REFUSED_ROW.sub("DETAIL: ...", str(told.get("exc_value")))
+    return event
+
+
+def _plain_traceback(out: TextIO, exc_info: ExcInfo) -> None:
+    text = StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    out.write(_REFUSED_ROW.sub("DETAIL: ...", text.getvalue()))
 
 
 def _with_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -1,0 +1,61 @@
+"""What a line of the log never holds."""
+
+import json
+import logging
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+import structlog
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from server.db.engine import Database
+from server.observe import logs
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """What is configured here is gone afterwards."""
+    root, configured = logging.getLogger(), structlog.get_config()
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.configure(**configured)
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+async def test_a_row_that_the_database_refused_is_not_in_the_log(
+    database: Database, capsys: pytest.CaptureFixture[str], format: str
+):
+    logs.configure(level="info", format=format)
+    insert = text("INSERT INTO job (kind, args, priority, run_at, due_at) VALUES (:kind, '{}', 0, now(), :due)")
+    with pytest.raises(IntegrityError) as refused:
+        async with database.write() as session:
+            await session.execute(insert, {"kind": "hunter2", "due": None})
+    driver_error = getattr(refused.value.orig, "__cause__", None)
+    assert "hunter2" in str(driver_error)  # which is told along with it
+
+    structlog.get_logger("of this test").error("refused", exc_info=refused.value)
+
+    said = capsys.readouterr().err
+    assert said.count("NotNullViolation") >= 2
+    assert "hunter2" not in said
+
+
+def test_ids_are_shown_as_callers_see_them(capsys: pytest.CaptureFixture[str]):
+    logs.configure(level="info", format="json")
+    id = uuid4()
+
+    structlog.get_logger("of this test").info("told", instance_id=id, token_id=id, delivery_id=id, operation_id=None)
+
+    line = json.loads(capsys.readouterr().err)
+    shown = {name: line.get(name) for name in ("instance_id", "token_id", "delivery_id", "operation_id", "trace_id")}
+    assert shown == {
+        "instance_id": f"inst_{id.hex}",
+        "token_id": f"tok_{id.hex}",
+        "delivery_id": f"dlv_{id.hex}",
+        "operation_id": None,
+        "trace_id": None,
+    }
