@@ -119,16 +119,17 @@ async def build(page: Source) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Npm:
-    """How to call it."""
+    """How to call it, and node itself."""
 
     command: tuple[str, ...]
+    node: str
 
 
 async def find_npm() -> Npm:
     """The machine's own if it is new enough, else the one that comes as a Python package."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is not None and npm is not None and await _version_of(node) >= OLDEST_NODE:
-        return Npm((npm,))
+        return Npm((npm,), node)
     package = _node_package()
     if package is None:
         await _fetch_node()
@@ -139,7 +140,8 @@ async def find_npm() -> Npm:
     binaries = package / "bin"
     # npm's scripts look for node on the PATH.
     found_first = ("sh", "-c", 'PATH="$0:$PATH" exec "$@"', str(binaries))
-    return Npm((*found_first, str(binaries / "node"), str(package / "lib/node_modules/npm/bin/npm-cli.js")))
+    command = (*found_first, str(binaries / "node"), str(package / "lib/node_modules/npm/bin/npm-cli.js"))
+    return Npm(command, str(binaries / "node"))
 
 
 async def _version_of(node: str) -> tuple[int, int]:

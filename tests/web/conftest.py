@@ -1,0 +1,38 @@
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from server.building import DASHBOARD, BuildFailed, build, find_npm
+from tests.processes import Up, up
+from tests.web.browser import CHROMIUM, Servant, a_servant
+
+
+@pytest.fixture(scope="session")
+async def built() -> Path:
+    """The page, built from what is in the clone; test processes that want it at the same time take turns."""
+    try:
+        await find_npm()
+    except BuildFailed as problem:
+        pytest.skip(f"no npm: {problem}")
+    if not await asyncio.to_thread(DASHBOARD.looks_fresh):
+        await build(DASHBOARD)
+    return DASHBOARD.folder / "dist"
+
+
+@pytest.fixture(scope="module")
+async def servant(built: Path) -> AsyncIterator[Servant]:
+    if CHROMIUM is None:
+        pytest.skip("no chromium: apt-get install chromium, or say where with CHROMIUM")
+    async with a_servant() as servant:
+        yield servant
+
+
+@pytest.fixture(scope="module")
+async def running(built: Path) -> AsyncIterator[Up]:
+    """One server for a module's tests; they don't disturb each other, because each looks at its own instances."""
+    with tempfile.TemporaryDirectory(prefix="pilotlight-home-", ignore_cleanup_errors=True) as home:
+        async with up(Path(home)) as running:
+            yield running
