@@ -261,18 +261,23 @@ function Line({ row, place, isMarked, toggle }: { row: Row; place: number; isMar
         {row.region && <span class="on-phone muted"> · {row.region}</span>}
       </div>
       <div role="cell" class="cell-region">{row.region ?? <span class="muted">{row.regions[0] ?? "–"}?</span>}</div>
-      <div role="cell" class="cell-price right figures">
+      <div role="cell" class={`cell-price right figures ${isDown(row.status) ? "muted" : ""}`}>
         {row.billingMode === "SPOT" && <span class="tag">spot</span>}
         {row.pricePerHour ? money(row.pricePerHour) : <span class="muted">–</span>}
       </div>
       <div role="cell" class="cell-health">
-        <HealthMark health={row.health} />
+        <HealthMark health={isDown(row.status) ? null : row.health} />
       </div>
       <div role="cell" class="cell-age right figures muted">
         <Since at={row.createdAt} />
       </div>
     </div>
   );
+}
+
+// What was found of it last says nothing any more, and it costs next to nothing.
+function isDown(status: Row["status"]): boolean {
+  return status === "EXITED" || status === "DELETING";
 }
 
 function Nothing() {

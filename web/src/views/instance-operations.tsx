@@ -36,7 +36,11 @@ export function Operations({ instance }: { instance: Detail }) {
             <dd>{moment(operation.createdAt)}</dd>
             <dt>{operation.finishedAt ? "Took" : "Running for"}</dt>
             <dd>
-              <Since at={operation.createdAt} until={operation.finishedAt} />
+              {operation.finishedAt ? (
+                brief(Date.parse(operation.finishedAt) - Date.parse(operation.createdAt))
+              ) : (
+                <Since at={operation.createdAt} />
+              )}
             </dd>
             {operation.requestedBy && (
               <>
@@ -72,7 +76,7 @@ export function Operations({ instance }: { instance: Detail }) {
                 {operation.attempts.map((attempt) => (
                   <tr key={attempt.number}>
                     <td data-label="Region">{attempt.region}</td>
-                    <td data-label="Paid">{attempt.billingMode ?? "–"}</td>
+                    <td data-label="Paid">{attempt.billingMode ? words(attempt.billingMode).toLowerCase() : "–"}</td>
                     <td data-label="Per hour" class="figures">
                       {money(attempt.pricePerHour)}
                     </td>

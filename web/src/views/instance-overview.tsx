@@ -121,6 +121,7 @@ function describe(entry: Entry, instance: Detail, was: State | null) {
     return (
       <>
         {words(kind)}: {phase === "WAITING" ? "accepted" : words(phase).toLowerCase()}
+        {entry.causedBy && phase === "WAITING" && `, asked for by ${entry.causedBy.name}`}
       </>
     );
   }
@@ -131,7 +132,7 @@ function describe(entry: Entry, instance: Detail, was: State | null) {
     if (attempt) {
       return (
         <>
-          {attempt.region} {attempt.billingMode}: {words(attempt.status).toLowerCase()}
+          {attempt.region} {attempt.billingMode && words(attempt.billingMode).toLowerCase()}: {words(attempt.status).toLowerCase()}
           {attempt.reasonMessage && `. ${attempt.reasonMessage}`}
         </>
       );
@@ -178,7 +179,7 @@ function Reach({ instance }: { instance: Detail }) {
 function Probes({ instance }: { instance: Detail }) {
   const { health } = instance;
   return (
-    <Panel title="Health" aside={health && <HealthMark health={health.status} />}>
+    <Panel title={instance.status === "EXITED" ? "Health in the last run" : "Health"} aside={health && <HealthMark health={health.status} />}>
       {!health ? (
         <p class="body muted">Nothing was probed in this run.</p>
       ) : (
