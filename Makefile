@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
+KUBERNETES_VALIDATE := 1.37.0
 ARGS ?=
 TESTS ?= tests
 LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --extra redis --extra otel pyproject.toml
@@ -40,9 +41,14 @@ schema: $(VENV)/.installed ## Print the GraphQL schema into schema/schema.graphq
 schema-check: $(VENV)/.installed
 	$(BIN)/pilotlight schema check
 
-deploy-check: $(VENV)/.installed ## Dockerfile and compose file, without Docker
+deploy-check: $(VENV)/.installed ## Dockerfile, compose files, front and manifests, without Docker or a cluster
 	$(BIN)/hadolint Dockerfile
-	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml deploy/ha/compose.yml
+	$(BIN)/uv tool run --from kubernetes-validate==$(KUBERNETES_VALIDATE) kubernetes-validate --strict --quiet \
+	  $(filter-out %/kustomization.yaml,$(wildcard deploy/kubernetes/*.yaml))
+	@command -v haproxy > /dev/null || echo "haproxy is not installed here: deploy/front is not checked"
+	@! command -v haproxy > /dev/null || FRONT_BIND=127.0.0.1:8000 API_ADDRESS=api:8000 DNS_ADDRESS=127.0.0.11:53 \
+	  haproxy -c -q -f deploy/front/haproxy.cfg
 
 tests: $(VENV)/.installed ## The tests alone (TESTS=tests/server/db for some of them)
 	$(BIN)/pytest -n $(WORKERS) --dist loadscope $(ARGS) $(TESTS)
@@ -95,13 +101,8 @@ web-shots: $(VENV)/.installed web ## Pictures of every view, in both themes, wid
 bench-dashboard: $(VENV)/.installed web ## The page with 5,000 instances and 200 changes a second (ARGS="--seconds 300")
 	$(BIN)/python -m bench.dashboard $(ARGS)
 
-graphiql: web/graphiql/dist/index.html ## Build GraphiQL, which the server shows at /graphql
-
-# npm writes dist/ as a whole or not at all, so that a build that was cut off is seen as none.
-web/graphiql/dist/index.html: $(addprefix web/graphiql/,package-lock.json package.json vite.config.ts index.html) \
-  $(wildcard web/graphiql/src/*.* web/graphiql/src/tabs/*)
-	@cd web/graphiql && npm ci --prefer-offline --silent && npm run -s build
-	@touch $@
+graphiql: $(VENV)/.ready ## Build GraphiQL, which the server shows at /graphql
+	@$(BIN)/python -m server.building graphiql
 
 format: $(VENV)/.installed ## Put the code into shape
 	$(BIN)/ruff check --fix .

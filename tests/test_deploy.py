@@ -1,8 +1,9 @@
-"""Dockerfile and docker-compose.yml, as far as they can be judged without Docker. Their syntax is `make check`'s."""
+"""Dockerfile, compose file and manifests, as far as they can be judged here. Their syntax is `make check`'s."""
 
 import json
 import re
 import tomllib
+from typing import Any
 
 from ruamel.yaml import YAML
 
@@ -12,6 +13,12 @@ from tests.processes import ROOT
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
 COMPOSE = YAML(typ="safe").load(ROOT / "docker-compose.yml")
 SETTINGS = {name.upper() for name in Settings.model_fields}
+MANIFESTS = [
+    part
+    for file in sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
+    for part in YAML(typ="safe").load_all(file)
+    if part["kind"] != "Kustomization"
+]
 OURS = {name: service for name, service in COMPOSE["services"].items() if service["image"] == "pilotlight"}
 
 
@@ -112,3 +119,60 @@ def test_nobody_is_killed_before_his_time_to_stop_is_over():
     shortest = min(int(service["stop_grace_period"].removesuffix("s")) for service in OURS.values())
 
     assert shortest > Settings().shutdown_timeout.total_seconds()
+
+
+def manifests(kind: str) -> list[dict[str, Any]]:
+    return [part for part in MANIFESTS if part["kind"] == kind]
+
+
+def pods() -> list[dict[str, Any]]:
+    return [part["spec"]["template"]["spec"] for part in [*manifests("Deployment"), *manifests("Job")]]
+
+
+def test_every_setting_in_the_manifests_is_one_of_ours_and_valid():
+    [config] = [part for part in manifests("ConfigMap") if part["metadata"]["name"] == "pilotlight"]
+    [secret] = manifests("Secret")
+    given = {**config["data"], **secret["stringData"]}
+
+    assert given.keys() <= SETTINGS
+    assert Settings(**{name.lower(): value for name, value in given.items()}).database_url is not None
+
+
+def test_pods_have_no_more_rights_than_they_need():
+    [user] = instructions("USER")
+    for pod in pods():
+        [container] = pod["containers"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == int(user)
+        assert pod["automountServiceAccountToken"] is False
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_an_outage_of_the_database_takes_pods_out_and_restarts_none():
+    for deployment in manifests("Deployment"):
+        [container] = deployment["spec"]["template"]["spec"]["containers"]
+        probes = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+        assert probes == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+
+
+def test_pods_are_given_the_time_that_a_stop_takes():
+    for deployment in manifests("Deployment"):
+        pod = deployment["spec"]["template"]["spec"]
+        hook = pod["containers"][0].get("lifecycle", {}).get("preStop", {"exec": {"command": ["sleep", "0"]}})
+        pause = int(hook["exec"]["command"][1])
+        assert pod["terminationGracePeriodSeconds"] > pause + Settings().shutdown_timeout.total_seconds()
+
+
+def test_every_deployment_has_a_budget_and_an_autoscaler_of_two_or_more():
+    names = {part["metadata"]["name"] for part in manifests("Deployment")}
+    labels = {part["metadata"]["name"]: part["spec"]["selector"]["matchLabels"] for part in manifests("Deployment")}
+
+    for budget in manifests("PodDisruptionBudget"):
+        assert budget["spec"]["selector"]["matchLabels"] == labels[budget["metadata"]["name"]]
+    scaled = {part["spec"]["scaleTargetRef"]["name"]: part["spec"] for part in manifests("HorizontalPodAutoscaler")}
+    assert names == scaled.keys() == {part["metadata"]["name"] for part in manifests("PodDisruptionBudget")}
+    assert all(spec["minReplicas"] >= 2 for spec in scaled.values())
+    [metric] = scaled["pilotlight-worker"]["metrics"]
+    assert f"`{metric['external']['metric']['name']}`" in (ROOT / "docs/metrics.md").read_text()
