@@ -17,7 +17,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
 
-def test_without_a_collector_nothing_of_opentelemetry_is_imported():
+def test_without_a_collector_we_import_nothing_of_opentelemetry():
     """Not by us: redis looks for it as well, where both are installed."""
     done = python("import server.cli, sys; print({'server.observe.otel', 'opentelemetry.exporter'} & {*sys.modules})")
 
