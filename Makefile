@@ -12,7 +12,8 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help up test check lint types contracts schema schema-check deploy-check tests bench-queue bench-client \
-  bench-simulator bench-create bench-monitor bench-probes bench-live chaos-create chaos-live chaos-queue chaos-failover \
+  bench-simulator bench-create bench-monitor bench-probes bench-live bench-scale chaos chaos-short chaos-create \
+  chaos-live chaos-queue chaos-failover \
   web web-test web-shots bench-dashboard graphiql format lock clean
 
 help: ## List these commands
@@ -85,6 +86,15 @@ chaos-live: $(VENV)/.installed ## Kill what serves 100 watchers; compare each re
 
 chaos-failover: $(VENV)/.installed ## Kill the primary of a Patroni cluster under load (ARGS="--seed 7 --failovers 30")
 	$(BIN)/python -m tests.chaos.failover $(ARGS)
+
+chaos: $(VENV)/.installed ## Break everything at random for half an hour; a table of what held (ARGS="--minutes 30 --seed 7")
+	$(BIN)/python -m tests.chaos.run $(ARGS)
+
+chaos-short: $(VENV)/.installed ## The same for two minutes, as the tests have it
+	$(BIN)/pytest -q tests/chaos/test_short.py
+
+bench-scale: $(VENV)/.installed ## The same questions to 1,000 rows and to millions; memory when idle
+	$(BIN)/python -m bench.scale $(ARGS)
 
 chaos-queue: $(VENV)/.installed ## 200 workers killed at random under load
 	QUEUE_KILLS=200 $(BIN)/pytest -q tests/server/queue/test_processes.py -k killed --timeout 390

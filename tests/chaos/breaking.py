@@ -33,16 +33,21 @@ class Breaking:
         self._stage, self._receiver, self._cursor, self._say = stage, receiver, start_cursor, say
         self._provider: dict[int, dict[str, Any]] = {}
         self.injected: Counter[str] = Counter()
+        self.is_enough = asyncio.Event()
         self.wrong_farewells: list[str] = []
         self.farewells = 0
         self.failed: list[str] = []
 
     async def run(self, faults: list[Fault]) -> None:
-        """All of them; returns when the last is over and everything is mended."""
+        """All of them, or until told that it is enough; returns when the last is over and everything is mended."""
         began = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             for number, fault in enumerate(faults):
-                await asyncio.sleep(max(0.0, began + fault.at - time.monotonic()))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, began + fault.at - time.monotonic())):
+                        await self.is_enough.wait()
+                if self.is_enough.is_set():
+                    break
                 self._say(str(fault))
                 self.injected[fault.kind] += 1
                 tasks.create_task(self._try(number, fault))

@@ -4,6 +4,8 @@
     python -m tests.chaos.run --minutes 3 --seed 7           a short run, and the same faults at the same times again
     python -m tests.chaos.run --seed 7 --minutes 3 --plan    only what would go wrong when
 
+Ctrl-C ends the breaking early; what was broken until then is judged all the same.
+
 It prints a table: what must hold, how much was looked at, how many faults were injected, how many violations. The exit
 code is 1 if there was any.
 """
@@ -13,6 +15,7 @@ import asyncio
 import contextlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -52,6 +55,7 @@ async def chaos(
     pace: float = 1.0,
     say: Say = _quiet,
     keep: Path | None = None,
+    stops_early: bool = False,
 ) -> tuple[Verdict, list[str]]:
     """Run it all; the verdict, and the lines to print. `keep` is where logs and tables of a bad run are left."""
     began = time.monotonic()
@@ -66,6 +70,8 @@ async def chaos(
             asyncio.create_task(run.stranger.watch(run.watchers[0].start)),
         ]
         watching = [asyncio.create_task(run.watching.follow(watcher)) for watcher in run.watchers]
+        for number in (signal.SIGINT, signal.SIGTERM) if stops_early else ():
+            asyncio.get_running_loop().add_signal_handler(number, run.breaking.is_enough.set)
         try:
             await run.breaking.run(faults)
             run.load.is_over.set()
@@ -218,7 +224,9 @@ def main() -> int:
 
     keep = Path(tempfile.gettempdir()) / f"pilotlight-chaos-{given.seed}"
     say(f"seed {given.seed}")
-    verdict, lines = asyncio.run(chaos(given.seed, seconds=given.minutes * 60, every=given.every, say=say, keep=keep))
+    verdict, lines = asyncio.run(
+        chaos(given.seed, seconds=given.minutes * 60, every=given.every, say=say, keep=keep, stops_early=True)
+    )
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
     return 0 if verdict.is_good else 1
 

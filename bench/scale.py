@@ -1,0 +1,306 @@
+"""Whether size matters: the same questions to a database with 1,000 rows of everything and to one with millions.
+
+    python -m bench.scale [--instances 1000000] [--events 10000000] [--jobs 1000000] [--rounds 40]
+    python -m bench.scale --memory          only the memory of an idle `pilotlight up`
+
+Both databases are on one server, filled by SQL, and asked in turns, so that whatever else the machine does hits both.
+The median of each counts. What is promised: a page of instances, a claim, the tail of the log and a page of history
+cost at most 1.5 times as much in the large one. Ends with 1 if one does not. Events have small bodies here; what is
+measured is finding them.
+"""
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import asyncpg
+import psutil
+
+from server.db.embedded import EmbeddedPostgres
+from server.db.engine import Database
+from server.db.migrate import upgrade
+from server.events.partitions import PARTITION_SIZE, make_partitions
+from server.events.replay import page_of_events
+from server.events.tail import SESSION, SPAN
+from server.instances.reads import InstanceFilter, InstanceOrder, page_of_instances
+from server.queue.kinds import CleanUp
+from server.queue.turn import PLANNER, Ask, take_turn
+from server.words import InstanceStatus
+from tests.processes import up
+
+SMALL = 1000
+MOST = 1.5
+LARGEST_IDLE_MB = 250
+PAGE = 50
+PROJECT, OTHER = UUID(int=1), UUID(int=2)
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+# One in three is deleted, one in 50 failed; a handful has a rare label and a rare name, however many there are.
+INSTANCES = """
+    INSERT INTO instance (id, project_id, name, status, failure_code, deleted_at, ready_at, product_name, gpu_count,
+                          rootfs_size_gb, billing, image, region, price_per_hour_e5, labels, created_at, status_since)
+    SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid,
+           CASE WHEN n % 20 = 19 THEN $3::uuid ELSE $2::uuid END,
+           CASE WHEN n % ($1 / 5) = 7 THEN 'needle-' ELSE 'worker-' END || n,
+           status, CASE WHEN status = 'FAILED' THEN 'X' END, CASE WHEN status = 'DELETED' THEN now() END, now(),
+           'RTX 4090 24GB', 1, 60, 'SPOT', 'nginx', (ARRAY['AS-SGP-02', 'CN-HK-01', 'AS-IN-01'])[1 + n % 3],
+           20000 + n % 9973,
+           CASE WHEN n % ($1 / 5) = 11 THEN '{"team": "rare"}'::jsonb ELSE jsonb_build_object('team', 't' || n % 7) END,
+           $4::timestamptz + n * interval '1 s', $4::timestamptz + n * interval '1 s'
+    FROM generate_series(1, $1::int) AS n,
+         LATERAL (SELECT CASE WHEN n % 3 = 0 THEN 'DELETED' WHEN n % 50 = 1 THEN 'FAILED' WHEN n % 5 = 0 THEN 'EXITED'
+                         ELSE 'READY' END) AS s (status)
+"""
+EVENTS = """
+    INSERT INTO event (position, id, type, project_id, instance_id, data, occurred_at)
+    SELECT n, gen_random_uuid(), 'instance.ready', CASE WHEN n % 20 = 19 THEN $4::uuid ELSE $3::uuid END,
+           ('00000000-0000-7000-8000-' || lpad(to_hex(1 + n % $5), 12, '0'))::uuid,
+           '{"from": "HEALTH_CHECKING", "to": "READY", "version": 5}', $6::timestamptz + n * interval '1 ms'
+    FROM generate_series($1::bigint, $2::bigint) AS n
+"""
+FINISHED = """
+    INSERT INTO job_history (id, kind, args, priority, status, run_at, attempts, created_at, claimed_at, finished_at)
+    SELECT -n, 'CLEAN_UP', '{}', 0, 'SUCCEEDED', now(), 0, now(), now(), now() - n * interval '10 ms'
+    FROM generate_series(1, $1::int) AS n
+"""
+WAITING = """
+    INSERT INTO job (kind, args, priority, run_at, due_at)
+    SELECT $1, '{}', 1, now() - interval '1 h', now() - interval '1 h' FROM generate_series(1, $2::int)
+"""
+
+Question = Callable[["Side"], Awaitable[Any]]
+
+
+@dataclass
+class Side:
+    """One of the two databases, with connections of the kinds that ask."""
+
+    name: str
+    url: str
+    instances: int
+    events: int
+    jobs: int
+
+    async def fill(self, say: Callable[[str], None]) -> None:
+        connection = await asyncpg.connect(self.url, timeout=60)
+        try:
+            await connection.execute("SET synchronous_commit = off")
+            for project, name in ((PROJECT, "ours"), (OTHER, "theirs")):
+                await connection.execute("INSERT INTO project (id, name) VALUES ($1, $2)", project, name)
+            say(f"{self.name}: {self.instances:,} instances")
+            await connection.execute(INSTANCES, self.instances, PROJECT, OTHER, BEGAN)
+            say(f"{self.name}: {self.jobs:,} finished jobs")
+            await connection.execute(FINISHED, self.jobs)
+            say(f"{self.name}: {self.events:,} events")
+            for first in range(1, self.events + 1, PARTITION_SIZE):
+                await make_partitions(connection, head=first - 1, size=PARTITION_SIZE)
+                last = min(first + PARTITION_SIZE - 1, self.events)
+                await connection.execute(EVENTS, first, last, PROJECT, OTHER, self.instances, BEGAN)
+            await connection.execute(
+                "INSERT INTO event_log (epoch, home, head) VALUES (1, 'bench', $1)"
+                " ON CONFLICT (is_the_only_row) DO UPDATE SET head = $1",
+                self.events,
+            )
+            await connection.execute("VACUUM ANALYZE")
+            await connection.execute("CHECKPOINT") if await _may_checkpoint(connection) else None
+        finally:
+            await connection.close()
+
+    async def open(self) -> None:
+        self.database = Database(self.url, pool_size=2)
+        self.tail = await self.database.connect(server_settings=SESSION)
+        self.lane = await self.database.connect(server_settings=PLANNER)
+        self.worker_id = uuid4()
+        await self.lane.execute(
+            "INSERT INTO job_worker (id, name, lease_until) VALUES ($1, 'bench', now() + interval '1 d')",
+            self.worker_id,
+        )
+        self.finished: list[tuple[int, int]] = []
+        self.claim = 0
+        await self.lane.execute(WAITING, CleanUp.kind, 20_000)
+
+    async def close(self) -> None:
+        await self.tail.close()
+        await self.lane.close()
+        await self.database.close()
+
+
+def page(wanted: InstanceFilter | None = None, **how: Any) -> Question:
+    async def ask(side: Side) -> Any:
+        async with side.database.read() as session:
+            return await page_of_instances(
+                session, project_id=PROJECT, wanted=wanted or InstanceFilter(), first=PAGE, **how
+            )
+
+    return ask
+
+
+async def page_in_the_middle(side: Side) -> Any:
+    middle = (BEGAN + timedelta(seconds=side.instances // 2), UUID(int=0))
+    return await page(after=middle)(side)
+
+
+async def claim(side: Side) -> Any:
+    """A turn of a worker: hand in the ten of the last turn, take ten more."""
+    side.claim += 1
+    turn = await take_turn(
+        side.lane,
+        worker_id=side.worker_id,
+        claim=side.claim,
+        finished=side.finished,
+        put_back=[],
+        ask=Ask(10, {CleanUp.kind: 10}, {}),
+    )
+    side.finished = [(job.id, job.claim) for job in turn.taken]
+    return turn.taken
+
+
+async def tail_of_the_log(side: Side) -> Any:
+    return await side.tail.fetch(SPAN, side.events - 100, side.events)
+
+
+def history(*, of_one_instance: bool) -> Question:
+    async def ask(side: Side) -> Any:
+        async with side.database.read() as session:
+            return await page_of_events(
+                session,
+                project_id=PROJECT,
+                after=None if of_one_instance else side.events // 2,
+                instance_ids=[UUID("00000000-0000-7000-8000-000000000004")] if of_one_instance else None,
+                limit=100 if not of_one_instance else 1,
+            )
+
+    return ask
+
+
+QUESTIONS: dict[str, Question] = {
+    "instances, newest first": page(),
+    "instances, in the middle": page_in_the_middle,
+    "instances by name": page(order=InstanceOrder.NAME, descending=False),
+    "instances by status": page(order=InstanceOrder.STATUS, descending=False),
+    "instances by age of status": page(order=InstanceOrder.STATUS_SINCE),
+    "instances by price": page(order=InstanceOrder.PRICE),
+    "instances that failed": page(InstanceFilter(statuses=(InstanceStatus.FAILED,))),
+    "instances of a region": page(InstanceFilter(regions=("CN-HK-01",))),
+    "instances with a rare label": page(InstanceFilter(labels=(("team", "rare"),))),
+    "instances with a common label": page(InstanceFilter(labels=(("team", "t3"),))),
+    "instances whose rare name starts with": page(InstanceFilter(name_starts_with="needle")),
+    "instances whose rare name contains": page(InstanceFilter(name_contains="eedl")),
+    "instances whose common name contains": page(InstanceFilter(name_contains="orke")),
+    "claim of ten jobs": claim,
+    "tail of the log, 100 events": tail_of_the_log,
+    "history of a project, 100 events": history(of_one_instance=False),
+    "history of an instance, the oldest event": history(of_one_instance=True),
+}
+
+
+async def compare(small: Side, large: Side, rounds: int) -> dict[str, tuple[float, float]]:
+    """The median of each question, in milliseconds, in the small and in the large one."""
+    times: dict[tuple[str, str], list[float]] = {}
+    for number in range(rounds + 5):
+        for name, ask in QUESTIONS.items():
+            for side in (small, large) if number % 2 else (large, small):
+                began = time.perf_counter()
+                found = await ask(side)
+                took = time.perf_counter() - began
+                assert found, f"nothing was found for {name}"
+                if number >= 5:  # the first ones only warm up
+                    times.setdefault((name, side.name), []).append(took * 1000)
+    return {
+        name: (statistics.median(times[name, small.name]), statistics.median(times[name, large.name]))
+        for name in QUESTIONS
+    }
+
+
+async def scale(given: argparse.Namespace) -> bool:
+    async with AsyncExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pilotlight-scale-", dir=given.folder)))
+        # Nothing is to be kept, and filling takes most of the time.
+        server = await stack.enter_async_context(EmbeddedPostgres(home, durable=False))
+        sides = [
+            Side("small", server.url, SMALL, SMALL, SMALL),
+            Side("large", await _another(server.url), given.instances, given.events, given.jobs),
+        ]
+        for side in sides:
+            await upgrade(side.url)
+            began = time.monotonic()
+            await side.fill(_say)
+            _say(f"{side.name}: filled in {time.monotonic() - began:.0f} s")
+            await side.open()
+            stack.push_async_callback(side.close)
+        figures = await compare(*sides, given.rounds)
+    _say(f"\n{'milliseconds, median':42} {'1,000':>9} {'millions':>9} {'ratio':>7}")
+    is_good = True
+    for name, (small, large) in figures.items():
+        ratio = large / small
+        is_good = is_good and ratio <= MOST
+        _say(f"{name:42} {small:>9.2f} {large:>9.2f} {ratio:>7.2f}  {'pass' if ratio <= MOST else 'FAIL'}")
+    return is_good
+
+
+async def memory() -> bool:
+    """Of `pilotlight up` and all that it started, without PostgreSQL, half a minute after it was ready."""
+    with tempfile.TemporaryDirectory(prefix="pilotlight-scale-", ignore_cleanup_errors=True) as folder:
+        async with up(Path(folder) / "home", env={"SIMULATOR_SPEED": "1"}) as running:
+            await asyncio.sleep(30)
+            ours = theirs = 0.0
+            for process in [tree := psutil.Process(running.pid), *tree.children(recursive=True)]:
+                size = (
+                    process.memory_full_info().pss / 2**20
+                    if sys.platform == "linux"
+                    else process.memory_info().rss / 2**20
+                )
+                if "postgres" in process.name():
+                    theirs += size
+                else:
+                    ours += size
+                    _say(f"  {process.name():12} {size:6.0f} MB")
+    _say(f"memory of an idle `pilotlight up`: {ours:.0f} MB, and {theirs:.0f} MB for PostgreSQL")
+    return ours < LARGEST_IDLE_MB
+
+
+async def _another(url: str) -> str:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("CREATE DATABASE large")
+    finally:
+        await connection.close()
+    return f"{url.rpartition('/')[0]}/large"
+
+
+async def _may_checkpoint(connection: Any) -> bool:
+    return bool(await connection.fetchval("SELECT pg_has_role('pg_checkpoint', 'usage')"))
+
+
+def _say(words: str) -> None:
+    sys.stdout.write(words + "\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--instances", type=int, default=1_000_000)
+    parser.add_argument("--events", type=int, default=10_000_000)
+    parser.add_argument("--jobs", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--folder", default=None, help="where there is room for 10 GB")
+    parser.add_argument("--memory", action="store_true", help="only the memory of an idle `pilotlight up`")
+    given = parser.parse_args()
+    is_good = asyncio.run(memory())
+    if not given.memory:
+        is_good = asyncio.run(scale(given)) and is_good
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
