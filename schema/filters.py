@@ -3,47 +3,134 @@
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 import strawberry
 from graphql import GraphQLError
 
 from schema import ids
-from schema.inputs import KeyValueInput
+from schema.inputs import KeyValueInput, MoneyInput
+from schema.types.billing import BillingMode
+from schema.types.money import MICROS_PER_E5
 from schema.words import described
-from server.db import tables
+from server.errors import NotFound
 from server.instances import reads
 from server.instances.drafts import is_storable
-from server.words import InstanceStatus, OperationKind, OperationStatus
+from server.probes.check import Health
+from server.words import Billing, InstanceStatus, OperationKind, OperationStatus
 
 MOST = 100  # of anything in one filter
+MOST_CONDITIONS = 20
+
+
+@strawberry.input(description="A label, and values of it.")
+class LabelValuesInput:
+    key: str = strawberry.field(description="The label, such as team.")
+    values: list[str] = strawberry.field(description="Its values, 1 to 100, such as vision.")
+
+
+@strawberry.input(one_of=True, description="One condition on the labels of an instance.")
+class LabelFilter:
+    equals: KeyValueInput | None = strawberry.field(
+        default=strawberry.UNSET, description="It has this label with this value."
+    )
+    in_: LabelValuesInput | None = strawberry.field(
+        name="in", default=strawberry.UNSET, description="It has this label with one of these values."
+    )
+    not_in: LabelValuesInput | None = strawberry.field(
+        default=strawberry.UNSET, description="It has not: without the label, or with another value."
+    )
+    exists: str | None = strawberry.field(
+        default=strawberry.UNSET, description="It has this label, with whatever value."
+    )
+    missing: str | None = strawberry.field(default=strawberry.UNSET, description="It has not got this label.")
+
+    def to_read(self) -> reads.LabelCondition:
+        if self.equals:
+            return reads.LabelCondition(self.equals.key, (self.equals.value,))
+        if self.in_:
+            return reads.LabelCondition(self.in_.key, tuple(self.in_.values))
+        if self.not_in:
+            return reads.LabelCondition(self.not_in.key, tuple(self.not_in.values), is_not=True)
+        if isinstance(self.exists, str):
+            return reads.LabelCondition(self.exists)
+        return reads.LabelCondition(str(self.missing), is_not=True)
 
 
 @strawberry.input(description="Which instances; without it, all that are not deleted. All that is given must be so.")
 class InstanceFilter:
+    ids: list[strawberry.ID] | None = strawberry.field(default=None, description="Only these, 1 to 100.")
     statuses: list[InstanceStatus] | None = strawberry.field(
         default=None, description="Only those in one of these statuses. The only way to see DELETED ones."
     )
-    name_contains: str | None = strawberry.field(
-        default=None, description="Only those whose name has this in it; capital or small letters are the same."
+    name_starts_with: str | None = strawberry.field(
+        default=None,
+        description="Only those whose name begins so; capital or small letters are the same. Quick in any fleet.",
     )
-    labels: list[KeyValueInput] | None = strawberry.field(default=None, description="Only those with all these labels.")
-    regions: list[str] | None = strawberry.field(default=None, description="Only those made in one of these regions.")
+    name_contains: str | None = strawberry.field(
+        default=None,
+        description="Only those whose name has this in it; capital or small letters are the same. Each name is looked "
+        "at.",
+    )
+    labels: list[KeyValueInput] | None = strawberry.field(
+        default=None, description="Only those with all these labels: short for `equals` in `labelFilters`."
+    )
+    label_filters: list[LabelFilter] | None = strawberry.field(
+        default=None, description="Only those whose labels fit all of these, at most 20."
+    )
+    regions: list[str] | None = strawberry.field(
+        default=None, description="Only those made in one of these regions, such as AS-SGP-02."
+    )
     product_names: list[str] | None = strawberry.field(default=None, description="Only of one of these products.")
+    health: list[Health] | None = strawberry.field(
+        default=None, description="Only those that were found so by their last probes."
+    )
+    billings: list[Billing] | None = strawberry.field(
+        default=None, description="Only those that were asked for in one of these ways to pay."
+    )
+    billing_modes: list[BillingMode] | None = strawberry.field(
+        default=None, description="Only those that are paid in one of these ways. OTHER finds nothing."
+    )
+    min_price_per_hour: MoneyInput | None = strawberry.field(
+        default=None, description="Only those that cost this or more; one without a price costs 0."
+    )
+    max_price_per_hour: MoneyInput | None = strawberry.field(
+        default=None, description="Only those that cost this or less; one without a price costs 0."
+    )
+    stale: bool | None = strawberry.field(
+        default=None, description="true: only those whose row is `stale`; false: only the others."
+    )
     created_after: datetime | None = strawberry.field(default=None, description="Only those asked for after this.")
     created_before: datetime | None = strawberry.field(default=None, description="Only those asked for before this.")
 
     def to_read(self) -> reads.InstanceFilter:
         labels = [(label.key, label.value) for label in self.labels or ()]
-        texts = [*(each for pair in labels for each in pair), *(self.regions or ()), *(self.product_names or ())]
-        _check(self.labels, self.regions, self.product_names, texts=[*texts, self.name_contains or ""])
+        conditions = [each.to_read() for each in self.label_filters or ()]
+        told = [each for condition in conditions for each in (condition.key, *(condition.values or ()))]
+        texts = [*(each for pair in labels for each in pair), *(self.regions or ()), *(self.product_names or ()), *told]
+        texts += [self.name_contains or "", self.name_starts_with or ""]
+        _check(self.ids, self.labels, self.regions, self.product_names, texts=texts)
+        counts = [len(each.values) for each in conditions if each.values is not None]
+        if len(conditions) > MOST_CONDITIONS or any(not 1 <= count <= MOST for count in counts):
+            message = f"A filter has at most {MOST_CONDITIONS} conditions on labels, each with 1 to {MOST} values."
+            raise _invalid(message)
         return reads.InstanceFilter(
+            ids=None if self.ids is None else tuple(map(_instance_id, self.ids)),
             statuses=tuple(self.statuses or ()),
+            name_starts_with=self.name_starts_with,
             name_contains=self.name_contains,
             labels=tuple(labels),
+            label_conditions=tuple(conditions),
             regions=tuple(self.regions or ()),
             product_names=tuple(self.product_names or ()),
-            created_after=_aware(self.created_after),
-            created_before=_aware(self.created_before),
+            health=tuple(str(each) for each in self.health or ()),
+            billings=tuple(self.billings or ()),
+            billing_modes=tuple(str(each) for each in self.billing_modes or ()),
+            min_price_e5=_price_e5(self.min_price_per_hour, up=True),
+            max_price_e5=_price_e5(self.max_price_per_hour, up=False),
+            is_stale=self.stale,
+            created_after=self.created_after,
+            created_before=self.created_before,
         )
 
 
@@ -70,6 +157,8 @@ described(
         "CREATED_AT": "When they were asked for.",
         "NAME": "Their names.",
         "STATUS": "The words for their statuses, by the alphabet.",
+        "STATUS_SINCE": "Since when they have their status.",
+        "PRICE": "What they cost an hour; those without a price cost 0.",
     },
 )
 
@@ -86,11 +175,11 @@ class InstanceOrderBy:
         return f"{self.field.value} {self.direction.value}"
 
     @property
-    def is_time(self) -> bool:
-        return self.field is reads.InstanceOrder.CREATED_AT
-
-    def value_of(self, row: tables.Instance) -> Any:
-        return getattr(row, reads.SORTED_BY[self.field].key)
+    def kind(self) -> type[str | int | datetime]:
+        """What its cursors hold."""
+        if self.field is reads.InstanceOrder.PRICE:
+            return int
+        return datetime if self.field in (reads.InstanceOrder.CREATED_AT, reads.InstanceOrder.STATUS_SINCE) else str
 
 
 @strawberry.input(description="Which operations; without it, all of the project. All that is given must be so.")
@@ -112,12 +201,28 @@ class OperationFilter:
 
 def _check(*lists: list[Any] | None, texts: list[str]) -> None:
     if any(len(each) > MOST for each in lists if each is not None):
-        raise GraphQLError(f"A filter has at most {MOST} of each.", extensions={"code": "INVALID_FILTER"})
+        raise _invalid(f"A filter has at most {MOST} of each.")
     if not all(is_storable(text) for text in texts):
-        raise GraphQLError("A filter has text that can't be stored.", extensions={"code": "INVALID_FILTER"})
+        raise _invalid("A filter has text that can't be stored.")
 
 
-def _aware(moment: datetime | None) -> datetime | None:
-    if moment is not None and moment.tzinfo is None:
-        raise GraphQLError("A time needs its zone, such as Z.", extensions={"code": "INVALID_FILTER"})
-    return moment
+def _invalid(message: str) -> GraphQLError:
+    return GraphQLError(message, extensions={"code": "INVALID_FILTER"})
+
+
+def _instance_id(id: str) -> UUID:
+    """What is no id of an instance is nobody's."""
+    try:
+        return ids.read(ids.INSTANCE, id)
+    except NotFound:
+        return ids.NOBODY
+
+
+def _price_e5(price: MoneyInput | None, *, up: bool) -> int | None:
+    """The provider's prices have one digit less."""
+    if price is None:
+        return None
+    if price.currency != "USD":
+        raise _invalid("The provider bills in USD.")
+    whole, rest = divmod(price.amount_micros, MICROS_PER_E5)
+    return whole + 1 if up and rest else whole

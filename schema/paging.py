@@ -10,6 +10,7 @@ import orjson
 from graphql import GraphQLError
 
 MAX_PAGE = 100
+BIGGEST = 2**53  # of numbers in a cursor
 _LAYOUT = struct.Struct(">q16s")
 _NUMBER = struct.Struct(">q")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,21 +43,31 @@ def read_number_cursor(cursor: str) -> int:
         raise GraphQLError("This cursor is not one of ours.", extensions={"code": "INVALID_CURSOR"}) from None
 
 
-def order_cursor(order: str, value: str | datetime, id: UUID) -> str:
+def order_cursor(order: str, value: str | int | datetime, id: UUID) -> str:
     """The same for pages in any order. It says which order it belongs to: in another one its place means nothing."""
     told = value.isoformat() if isinstance(value, datetime) else value
     return urlsafe_b64encode(orjson.dumps([order, told, id.hex])).decode()
 
 
-def read_order_cursor(cursor: str, order: str, *, is_time: bool) -> tuple[str | datetime, UUID]:
+def read_order_cursor(cursor: str, order: str, kind: type[str | int | datetime]) -> tuple[str | int | datetime, UUID]:
     try:
         found, told, raw = orjson.loads(urlsafe_b64decode(cursor.encode("ascii")))
-        if found != order or not isinstance(told, str) or "\x00" in told:
+        if found != order:
             raise ValueError
-        return (_moment(told) if is_time else told), UUID(raw)
+        return _value(told, kind), UUID(raw)
     except (binascii.Error, ValueError, TypeError, AttributeError):
         message = "This cursor is not one of ours, or belongs to another order."
         raise GraphQLError(message, extensions={"code": "INVALID_CURSOR"}) from None
+
+
+def _value(told: object, kind: type[str | int | datetime]) -> str | int | datetime:
+    if kind is int:
+        if type(told) is not int or abs(told) > BIGGEST:
+            raise ValueError
+        return told
+    if not isinstance(told, str) or "\x00" in told:
+        raise ValueError
+    return _moment(told) if kind is datetime else told
 
 
 def _moment(told: str) -> datetime:

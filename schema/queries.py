@@ -87,12 +87,14 @@ class Query(
                 project_id=info.context.caller.project_id,
                 wanted=wanted,
                 first=size + 1,
-                after=None if after is None else read_order_cursor(after, order.name, is_time=order.is_time),
+                after=None if after is None else read_order_cursor(after, order.name, order.kind),
                 order=order.field,
                 descending=order.direction is OrderDirection.DESC,
             )
         edges = [
-            InstanceEdge(cursor=order_cursor(order.name, order.value_of(row), row.id), node=Instance.of(row))
+            InstanceEdge(
+                cursor=order_cursor(order.name, reads.place_of(row, order.field), row.id), node=Instance.of(row)
+            )
             for row in rows[:size]
         ]
         return InstanceConnection(

@@ -7,12 +7,14 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, func, select, text, true, tuple_
+from sqlalchemy import BigInteger, ColumnElement, and_, func, literal_column, or_, select, text, true, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import InstrumentedAttribute, aliased
+from sqlalchemy.orm import aliased
 
+from server.clock import now
 from server.db.tables import Attempt, Instance, Operation
-from server.words import OPEN_OPERATION, InstanceStatus, OperationKind, OperationStatus
+from server.instances.moving import FRESH_FOR, MOVING
+from server.words import OPEN_OPERATION, Billing, InstanceStatus, OperationKind, OperationStatus
 
 # Written out, as the partial indexes have them: of a parameter the planner can't know that it fits.
 LIVING: ColumnElement[bool] = text("instance.status <> 'DELETED'")  # type: ignore[assignment]
@@ -23,13 +25,31 @@ LABELLED: ColumnElement[bool] = text("instance.labels <> '{}'::jsonb")  # type: 
 class InstanceFilter:
     """Which instances; an empty filter means all that are not deleted. What is given must all be so."""
 
+    ids: tuple[UUID, ...] | None = None
     statuses: tuple[InstanceStatus, ...] = ()
+    name_starts_with: str | None = None
     name_contains: str | None = None
     labels: tuple[tuple[str, str], ...] = ()
+    label_conditions: tuple["LabelCondition", ...] = ()
     regions: tuple[str, ...] = ()
     product_names: tuple[str, ...] = ()
+    health: tuple[str, ...] = ()
+    billings: tuple[Billing, ...] = ()
+    billing_modes: tuple[str, ...] = ()
+    min_price_e5: int | None = None
+    max_price_e5: int | None = None
+    is_stale: bool | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelCondition:
+    """A label with one of these values, or with any where there are none; or the opposite."""
+
+    key: str
+    values: tuple[str, ...] | None = None
+    is_not: bool = False
 
 
 class InstanceOrder(StrEnum):
@@ -38,13 +58,25 @@ class InstanceOrder(StrEnum):
     CREATED_AT = "CREATED_AT"
     NAME = "NAME"
     STATUS = "STATUS"
+    STATUS_SINCE = "STATUS_SINCE"
+    PRICE = "PRICE"
 
 
-SORTED_BY: dict[InstanceOrder, InstrumentedAttribute[Any]] = {
+SORTED_BY: dict[InstanceOrder, Any] = {
     InstanceOrder.CREATED_AT: Instance.created_at,
     InstanceOrder.NAME: Instance.name,
     InstanceOrder.STATUS: Instance.status,
+    InstanceOrder.STATUS_SINCE: Instance.status_since,
+    # Written out, as its index has it. Rows without a price would have no place in a page.
+    InstanceOrder.PRICE: literal_column("coalesce(instance.price_per_hour_e5, 0)", BigInteger()),
 }
+
+
+def place_of(row: Instance, order: InstanceOrder) -> Any:
+    """Where a row stands in an order, beside its id."""
+    if order is InstanceOrder.PRICE:
+        return row.price_per_hour_e5 or 0
+    return getattr(row, SORTED_BY[order].key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +234,33 @@ def _conditions(project_id: UUID, wanted: InstanceFilter) -> list[ColumnElement[
     conditions: list[ColumnElement[bool]] = [Instance.project_id == project_id]
     if wanted.statuses:
         conditions.append(Instance.status.in_([str(status) for status in wanted.statuses]))
-    else:
+    if InstanceStatus.DELETED not in wanted.statuses:
         conditions.append(LIVING)
+    if wanted.ids is not None:
+        conditions.append(Instance.id.in_(wanted.ids))
+    if wanted.name_starts_with:
+        # LIKE, as its index can be walked for it whatever the database sorts by.
+        start = wanted.name_starts_with.lower()
+        conditions.append(func.lower(Instance.name).startswith(start, autoescape=True))
     if wanted.name_contains:
         conditions.append(Instance.name.icontains(wanted.name_contains, autoescape=True))
     if wanted.labels:
         conditions.append(Instance.labels.contains(dict(wanted.labels)))
         conditions.append(LABELLED)
+    for condition in wanted.label_conditions:
+        conditions += _label_conditions(condition)
+    if wanted.health:
+        conditions.append(Instance.health.in_(wanted.health))
+    if wanted.billings:
+        conditions.append(Instance.billing.in_([str(billing) for billing in wanted.billings]))
+    if wanted.billing_modes:
+        conditions.append(Instance.billing_mode.in_(wanted.billing_modes))
+    if wanted.min_price_e5 is not None:
+        conditions.append(SORTED_BY[InstanceOrder.PRICE] >= wanted.min_price_e5)
+    if wanted.max_price_e5 is not None:
+        conditions.append(SORTED_BY[InstanceOrder.PRICE] <= wanted.max_price_e5)
+    if wanted.is_stale is not None:
+        conditions.append(_is_stale() if wanted.is_stale else ~_is_stale())
     if wanted.regions:
         conditions.append(Instance.region.in_(wanted.regions))
     if wanted.product_names:
@@ -218,3 +270,17 @@ def _conditions(project_id: UUID, wanted: InstanceFilter) -> list[ColumnElement[
     if wanted.created_before is not None:
         conditions.append(Instance.created_at < wanted.created_before)
     return conditions
+
+
+def _label_conditions(condition: LabelCondition) -> list[ColumnElement[bool]]:
+    if condition.values is None:
+        found = Instance.labels.has_key(condition.key)  # type: ignore[attr-defined]
+    else:
+        found = or_(*(Instance.labels.contains({condition.key: value}) for value in condition.values))
+    return [~found] if condition.is_not else [found, LABELLED]
+
+
+def _is_stale() -> ColumnElement[bool]:
+    """As `server.instances.watch` says it of one row."""
+    seen = func.greatest(Instance.observed_at, Instance.status_since)
+    return and_(Instance.novita_id.is_not(None), Instance.status.in_(sorted(MOVING)), seen < now() - FRESH_FOR)

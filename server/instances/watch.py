@@ -19,20 +19,14 @@ from server.instances import moves
 from server.instances.adopt import AdoptDraft, adopt_instance
 from server.instances.glimpse import Glimpse, glimpses
 from server.instances.lookout import Lookout
+from server.instances.moving import FRESH_FOR, MOVING
 from server.instances.outside import compare
 from server.instances.reconcile import Report, sync_project
 from server.novita.client import NovitaClient
 from server.novita.priority import Priority
-from server.words import InstanceStatus
 
 log = structlog.get_logger(__name__)
 
-S = InstanceStatus
-
-# These change by themselves, so what was seen a while ago may not be true any more.
-MOVING = frozenset({S.STARTING, S.RUNNING, S.HEALTH_CHECKING, S.STOPPING, S.RESTARTING, S.MIGRATING, S.DELETING})
-# A moving instance that was seen this recently need not be looked at for a reader.
-FRESH_FOR = timedelta(seconds=30)
 # How long a reader waits for the provider before the last known state has to do.
 PATIENCE = timedelta(seconds=2)
 LIST_PATIENCE = timedelta(seconds=5)

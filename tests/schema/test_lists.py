@@ -62,6 +62,80 @@ async def test_a_filter_finds_what_it_says(api: Api, filter: dict[str, Any], exp
     assert set(await names(api, filter)) == expected
 
 
+@pytest.mark.parametrize(
+    ("filter", "expected"),
+    [
+        ({"nameStartsWith": "AL"}, {"alpha"}),
+        ({"nameStartsWith": "gam%"}, {"gam%ma"}),
+        ({"nameStartsWith": "%"}, set()),
+        ({"labelFilters": [{"exists": "team"}]}, {"alpha", "beta"}),
+        ({"labelFilters": [{"missing": "team"}]}, {"gam%ma", "moving"}),
+        ({"labelFilters": [{"equals": {"key": "team", "value": "b"}}]}, {"beta"}),
+        ({"labelFilters": [{"in": {"key": "team", "values": ["a", "x"]}}]}, {"alpha"}),
+        ({"labelFilters": [{"notIn": {"key": "team", "values": ["a", "x"]}}]}, {"beta", "gam%ma", "moving"}),
+        ({"labelFilters": [{"exists": "team"}, {"missing": "env"}]}, {"alpha"}),
+        ({"health": ["HEALTHY"]}, {"alpha"}),
+        ({"health": ["PARTIAL", "UNHEALTHY"]}, {"beta"}),
+        ({"billings": ["ON_DEMAND"]}, {"beta"}),
+        ({"billingModes": ["SPOT"]}, {"alpha"}),
+        ({"billingModes": ["OTHER"]}, set()),
+        ({"minPricePerHour": {"amountMicros": 350_000}}, {"alpha", "beta"}),
+        ({"minPricePerHour": {"amountMicros": 350_001}}, {"beta"}),
+        ({"maxPricePerHour": {"amountMicros": 350_009}}, {"alpha", "gam%ma", "moving"}),
+        ({"maxPricePerHour": {"amountMicros": 0}}, {"gam%ma", "moving"}),
+        ({"stale": True}, {"moving"}),
+        ({"stale": False}, {"alpha", "beta", "gam%ma"}),
+        ({"stale": False, "statuses": ["DELETED"]}, {"gone"}),
+    ],
+)
+async def test_a_fleet_of_thousands_is_cut_in_any_way(api: Api, filter: dict[str, Any], expected: set[str]):
+    await put(api, "alpha", labels={"team": "a"}, health="HEALTHY", billing_mode="spot", price_per_hour_e5=35_000)
+    await put(
+        api,
+        "beta",
+        InstanceStatus.EXITED,
+        labels={"team": "b", "env": "dev"},
+        health="PARTIAL",
+        billing="ON_DEMAND",
+        billing_mode="onDemand",
+        price_per_hour_e5=70_000,
+    )
+    await put(api, "gam%ma", InstanceStatus.FAILED)
+    past = now() - timedelta(minutes=5)
+    await put(api, "moving", InstanceStatus.STARTING, novita_id="m", status_since=past, observed_at=past)
+    await put(api, "gone", InstanceStatus.DELETED)
+
+    assert set(await names(api, filter)) == expected
+
+
+async def test_some_are_asked_for_by_their_ids(api: Api):
+    one, two = await put(api, "one"), await put(api, "two")
+    await put(api, "three")
+    stranger, caller = await api.world.new_token("another")
+    theirs = await api.world.put(project_id=caller.project_id)
+
+    wanted = [one, two, ids.shown(ids.INSTANCE, theirs.id), "nonsense", one]
+    assert set(await names(api, {"ids": wanted})) == {"one", "two"}
+    assert await names(api, {"ids": []}) == []
+    assert stranger
+
+
+@pytest.mark.parametrize(
+    "filter",
+    [
+        {"ids": ["x"] * 101},
+        {"labelFilters": [{"exists": "a"}] * 21},
+        {"labelFilters": [{"in": {"key": "a", "values": []}}]},
+        {"labelFilters": [{"in": {"key": "a", "values": ["b"] * 101}}]},
+        {"labelFilters": [{"exists": "a\u0000"}]},
+        {"nameStartsWith": "\u0000"},
+        {"minPricePerHour": {"amountMicros": 1, "currency": "EUR"}},
+    ],
+)
+async def test_a_filter_that_asks_too_much_is_refused(api: Api, filter: dict[str, Any]):
+    assert (await api.ask(LIST, filter=filter, first=1)).error["code"] == "INVALID_FILTER"
+
+
 async def test_times_bound_a_list(api: Api):
     moment = now()
     for number in range(4):
@@ -82,19 +156,25 @@ async def test_times_bound_a_list(api: Api):
         ({"field": "NAME"}, ["d", "c", "b", "a"]),
         ({"field": "STATUS", "direction": "ASC"}, ["d", "c", "b", "a"]),
         ({"field": "STATUS", "direction": "DESC"}, ["a", "b", "c", "d"]),
+        ({"field": "STATUS_SINCE", "direction": "ASC"}, ["c", "a", "b", "d"]),
+        ({"field": "STATUS_SINCE"}, ["d", "b", "a", "c"]),
+        ({"field": "PRICE", "direction": "ASC"}, ["d", "a", "c", "b"]),
+        ({"field": "PRICE"}, ["b", "c", "a", "d"]),
     ],
 )
 async def test_every_order_is_kept_across_pages(api: Api, order: dict[str, Any] | None, expected: list[str]):
     moment = now()
-    for hours, (name, status) in enumerate(
+    for hours, (name, status, price) in enumerate(
         [
-            ("d", InstanceStatus.EXITED),
-            ("b", InstanceStatus.READY),
-            ("a", InstanceStatus.RUNNING),
-            ("c", InstanceStatus.FAILED),
+            ("d", InstanceStatus.EXITED, None),
+            ("b", InstanceStatus.READY, 9),
+            ("a", InstanceStatus.RUNNING, 7),
+            ("c", InstanceStatus.FAILED, 8),
         ]
     ):
-        await put(api, name, status, created_at=moment + timedelta(hours=hours))
+        since = moment - timedelta(hours=hours)
+        made = moment + timedelta(hours=hours)
+        await put(api, name, status, created_at=made, status_since=since, price_per_hour_e5=price)
 
     assert await names(api, order=order) == expected
 

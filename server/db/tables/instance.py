@@ -55,7 +55,7 @@ class Instance(Base):
             "id",
             postgresql_where=text("status <> 'DELETED'"),
         ),
-        Index("instance_by_status", "project_id", "status", "id"),
+        Index("instance_living_by_status", "project_id", "status", "id", postgresql_where=text("status <> 'DELETED'")),
         Index(
             "instance_living_by_status_since",
             "project_id",
