@@ -157,6 +157,15 @@ class Settings(BaseSettings):
         default=None,
         description="The server itself, where DATABASE_URL is a pooler in transaction mode such as PgBouncer.",
     )
+    database_read_url: Annotated[SecretStr, AfterValidator(_database_url)] | None = Field(
+        default=None,
+        description="A replica, or several, for lists and for the past of the event log. It is only read where it has "
+        "everything that was acknowledged before; else, and without one, the primary is.",
+    )
+    database_read_patience: Duration = Field(
+        default=timedelta(milliseconds=100),
+        description="How long a read waits for a replica that is behind before it goes to the primary.",
+    )
     database_pool_size: int = Field(
         default=10, ge=2, le=500, description="Connections a process holds at most in each of its two pools."
     )
@@ -353,7 +362,7 @@ class Settings(BaseSettings):
             lines = sorted({_line(problem) for problem in error.errors(include_url=False)})
             raise StartupProblem("these settings are not right:\n" + "\n".join(lines)) from None
 
-    @field_validator("database_direct_url")
+    @field_validator("database_direct_url", "database_read_url")
     @classmethod
     def _with_a_database(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         if value is not None and info.data.get("database_url") is None:

@@ -49,10 +49,12 @@ class Runtime:
         # The provider speaks https; what speaks http is a simulator, whose machines serve on loopback.
         self._is_simulated = novita_url.startswith("http://")
         self.database_url = database_url
-        direct_url = settings.database_direct_url
+        direct_url, read_url = settings.database_direct_url, settings.database_read_url
         self.database = Database(
             database_url,
             direct_url=None if direct_url is None else direct_url.get_secret_value(),
+            read_url=None if read_url is None else read_url.get_secret_value(),
+            read_patience=settings.database_read_patience,
             pool_size=settings.database_pool_size,
             command_timeout=settings.database_timeout,
         )

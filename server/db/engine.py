@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -13,7 +13,9 @@ from sqlalchemy import event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
+from server.db.replica import Replica
 from server.db.servers import Servers
+from server.db.trouble import DATABASE_TROUBLE
 from server.observe.traces import span
 
 COMMITTED = "topics that the commit will have changed"
@@ -39,6 +41,8 @@ class Database:
         url: str,
         *,
         direct_url: str | None = None,
+        read_url: str | None = None,
+        read_patience: timedelta = timedelta(milliseconds=100),
         pool_size: int = 10,
         command_timeout: timedelta = timedelta(seconds=30),
         on_commit: Callable[[set[str]], None] | None = None,
@@ -65,6 +69,11 @@ class Database:
         )
         event.listen(self.engine.sync_engine, "handle_error", _leave_a_deposed_server)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
+        self._replica: Replica | None = None
+        if read_url is not None:
+            self._replica = Replica(
+                read_url, pool_size=pool_size, command_timeout=command_timeout, patience=read_patience, name=name
+            )
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._pool_lock = asyncio.Lock()
         self._pool_size = pool_size
@@ -122,6 +131,39 @@ class Database:
                 yield session
 
     @asynccontextmanager
+    async def read_widely(self) -> AsyncGenerator[AsyncSession]:
+        """Like `read`, from a replica where there is one: for reads that are large and many.
+
+        Whatever anybody was told to be written before this was asked is seen. That costs one small question to the
+        primary: which place in the WAL a replica has to have reached.
+        """
+        if self._replica is None:
+            async with self.read() as session:
+                yield session
+            return
+        place = await self._place_in_wal()
+        async with AsyncExitStack() as stack:
+            session = await stack.enter_async_context(self._replica.session(reached=place)) if place else None
+            yield session or await stack.enter_async_context(self.read())
+
+    @asynccontextmanager
+    async def read_replica(self) -> AsyncGenerator[AsyncSession | None]:
+        """A replica's own state, however old: for readers who can tell whether it is enough. None: there is none."""
+        if self._replica is None:
+            yield None
+            return
+        async with self._replica.session() as session:
+            yield session
+
+    async def _place_in_wal(self) -> str | None:
+        """How far the primary has written for good; None if it can't say, as a pooled one that changes places."""
+        try:
+            pool = await self.pool()
+            return await pool.fetchval("SELECT pg_current_wal_flush_lsn()::text")
+        except DATABASE_TROUBLE:
+            return None
+
+    @asynccontextmanager
     async def write(self) -> AsyncGenerator[AsyncSession]:
         """One transaction, committed at its end or not at all; then whoever waits for its topics is woken.
 
@@ -158,6 +200,8 @@ class Database:
                 await asyncio.wait_for(self._pool.close(), timeout=5)
             except TimeoutError:
                 self._pool.terminate()
+        if self._replica is not None:
+            await self._replica.close()
         await self.engine.dispose()
 
 

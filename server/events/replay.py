@@ -92,6 +92,12 @@ async def cursor_now(session: AsyncSession) -> Cursor:
     return Cursor(0, 0) if row is None else Cursor(row.epoch, row.head)
 
 
+async def has_reached(session: AsyncSession, cursor: Cursor) -> bool:
+    """Whether this copy of the log goes that far. Asked in the transaction that is then read in."""
+    now = await cursor_now(session)
+    return now.epoch == cursor.epoch and now.position >= cursor.position
+
+
 @dataclass(frozen=True, slots=True)
 class Moment:
     """Where a read transaction stands in the log.

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Collection
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from server.errors import CursorExpired, Lagging
 from server.events.cursor import Cursor
 from server.events.epoch import LogState, confirm_epoch
 from server.events.event import COLUMNS, Event, event_of
-from server.events.replay import check_cursor, page_of_events
+from server.events.replay import check_cursor, has_reached, page_of_events
 from server.events.ring import Ring
 from server.events.subscription import BACKLOG, Subscription
 
@@ -137,7 +138,11 @@ class Tail:
 
     async def page(self, subscription: Subscription, *, after: int, through: int, limit: int) -> list[Event]:
         """For a subscription that is behind the ring. The connection is given back before the page is handed out."""
-        async with self._pages, self._database.read() as session:
+        async with self._pages, AsyncExitStack() as stack:
+            session = await stack.enter_async_context(self._database.read_replica())
+            # The past does not change: a replica that has the span's end has all of it.
+            if session is None or not await has_reached(session, Cursor(subscription.epoch, through)):
+                session = await stack.enter_async_context(self._database.read())
             return await page_of_events(
                 session,
                 project_id=subscription.project_id,
