@@ -1,5 +1,6 @@
 """Looking at everything that a running Pilotlight needs, and saying what is wrong in words."""
 
+import importlib
 import importlib.metadata
 import platform
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,9 @@ from server.db.url import shown
 from server.errors import NovitaError, StartupProblem
 from server.novita.client import NovitaClient
 from server.novita.retry import Retry
+from server.observe.traces import NEEDS
+from server.webhooks.key import find_key
+from server.webhooks.secrets import projects_with_another_key
 
 # A look answers what it found; it raises StartupProblem with what is wrong.
 Look = Callable[[Settings], Awaitable[str]]
@@ -29,6 +33,8 @@ async def examine(settings: Settings) -> bool:
         "settings": _settings,
         "database": _database,
         "tables": _tables,
+        "webhooks": _webhooks,
+        "traces": _traces,
         "provider": _provider,
     }
     for name, look in looks.items():
@@ -72,6 +78,39 @@ async def _tables(settings: Settings) -> str:
     finally:
         await database.close()
     return f"at revision {migrate.known_head()}"
+
+
+async def _webhooks(settings: Settings) -> str:
+    """Whether the key of this machine is the one that receivers know the secrets of."""
+    url = _url(settings)
+    if url is None:
+        return "the signing key is made by `pilotlight up`"
+    key = find_key(settings.webhook_signing_key, settings.pilotlight_home)
+    await migrate.check_server(url)
+    database = Database(url)
+    try:
+        await migrate.check_is_current(database)
+        async with database.read() as session:
+            wrong = await projects_with_another_key(session, key)
+    finally:
+        await database.close()
+    if wrong:
+        is_what = "is not set" if key is None else "is another one"
+        raise StartupProblem(
+            f"WEBHOOK_SIGNING_KEY {is_what}: the secrets of {wrong} projects can't sign, and their deliveries wait; "
+            "set the one that they were made with, or let them call rotateWebhookSecret"
+        )
+    return "no signing key, and no project that needs one yet" if key is None else "the signing key fits all secrets"
+
+
+async def _traces(settings: Settings) -> str:
+    if settings.otel_exporter_otlp_endpoint is None:
+        return "none are made: OTEL_EXPORTER_OTLP_ENDPOINT is not set"
+    try:
+        importlib.import_module("server.observe.otel")
+    except ImportError:
+        raise StartupProblem(NEEDS) from None
+    return f"sent to {settings.otel_exporter_otlp_endpoint}"
 
 
 async def _provider(settings: Settings) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import delete, or_, select, update
+from sqlalchemy import ColumnElement, delete, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -34,6 +34,12 @@ class SigningKey:
     def check(self, salt: bytes) -> bytes:
         """Tells keys apart and tells nothing about them."""
         return hmac.new(self.raw, b"webhook key check\0" + salt, hashlib.sha256).digest()[:8]
+
+
+async def projects_with_another_key(session: AsyncSession, key: SigningKey | None) -> int:
+    """How many projects have a secret that this key, or none, could not sign with."""
+    rows = await session.execute(select(WebhookSecret).where(_signs_now()))
+    return len({row.project_id for row in rows.scalars() if key is None or row.key_check != key.check(row.salt)})
 
 
 async def signing_secrets(session: AsyncSession, project_id: UUID, key: SigningKey | None) -> list[bytes]:
@@ -89,10 +95,11 @@ def _new(project_id: UUID, generation: int, key: SigningKey):
 async def _current(session: AsyncSession, project_id: UUID) -> list[WebhookSecret]:
     found = await session.execute(
         select(WebhookSecret)
-        .where(
-            WebhookSecret.project_id == project_id,
-            or_(WebhookSecret.retires_at.is_(None), WebhookSecret.retires_at > now()),
-        )
+        .where(WebhookSecret.project_id == project_id, _signs_now())
         .order_by(WebhookSecret.generation.desc())
     )
     return list(found.scalars())
+
+
+def _signs_now() -> ColumnElement[bool]:
+    return or_(WebhookSecret.retires_at.is_(None), WebhookSecret.retires_at > now())

@@ -46,6 +46,8 @@ async def test_doctor_finds_the_running_database_and_nothing_wrong(shared_up: Up
         "settings",
         "database",
         "tables",
+        "webhooks",
+        "traces",
         "provider",
     ]
     password = str(shared_up.ready["databaseUrl"]).split(":")[2].split("@")[0]
@@ -63,11 +65,26 @@ async def test_doctor_says_what_is_wrong_with_database_and_provider():
 
     assert examined.code == 1
     wrong = [line.split()[1] for line in examined.printed.splitlines() if "✗" in line]
-    assert wrong == ["database", "tables", "provider"]
+    assert wrong == ["database", "tables", "webhooks", "provider"]
     assert "can't use the database at postgresql://me:***@127.0.0.1" in examined.printed
     assert "Traceback" not in examined.said
     for secret in ("hunter2", "sk_not_to_be_seen"):
         assert secret not in examined.printed + examined.said
+
+
+async def test_doctor_says_when_the_signing_key_is_not_the_one_of_the_secrets(shared_up: Up):
+    await Caller(shared_up.graphql_url, shared_up.token).ask("mutation { rotateWebhookSecret { secret } }")
+    url = {"DATABASE_URL": str(shared_up.ready["databaseUrl"])}
+
+    other = await run("doctor", env={**url, "WEBHOOK_SIGNING_KEY": "not the key of that server"})
+    none = await run("doctor", env=url)
+    same = await run("doctor", "--home", str(shared_up.home), env=url)
+
+    assert (other.code, none.code, same.code) == (1, 1, 0), same.printed
+    assert "WEBHOOK_SIGNING_KEY is another one: the secrets of 1 projects can't sign" in other.printed
+    assert "WEBHOOK_SIGNING_KEY is not set: the secrets of 1 projects can't sign" in none.printed
+    assert "the signing key fits all secrets" in same.printed
+    assert "not the key of that server" not in other.printed + other.said
 
 
 async def test_migrate_goes_up_and_down(new_database: Any):
