@@ -12,7 +12,7 @@ name=${1:-trainer}
 # of JSON may hold the end of a line, so each becomes a space.
 ask() {
   printf 'authorization: Bearer %s' "$PILOTLIGHT_TOKEN" |
-    curl --silent --show-error --max-time 60 --retry 5 --retry-connrefused \
+    curl --silent --show-error --max-time 60 --retry 5 --retry-all-errors \
       -H @- -H 'content-type: application/json' --data-binary "${1//$'\n'/ }" "$url"
 }
 

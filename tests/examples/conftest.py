@@ -7,13 +7,10 @@ from tests.flows.watcher import Caller
 from tests.processes import Up, up
 
 
-@pytest.fixture(scope="module")
-async def server(
-    new_database: DatabaseMaker, migrated_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Up]:
-    """One Pilotlight for all examples of a module, on a database of its own."""
-    url = await new_database()
-    async with up(tmp_path_factory.mktemp("home"), env={"DATABASE_URL": url}) as running:
+@pytest.fixture(scope="package")
+async def server(new_database: DatabaseMaker, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
+    """One Pilotlight for all examples, on a database of its own."""
+    async with up(tmp_path_factory.mktemp("home"), env={"DATABASE_URL": await new_database()}) as running:
         yield running
 
 
