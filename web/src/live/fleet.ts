@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { ApiError, ask } from "../api/request.ts";
 import { backoff } from "../api/backoff.ts";
 import { watch } from "../api/live.ts";
-import { FleetEvents, FleetPage, type FleetPageResult, WatchFleetStats, type WatchFleetStatsResult } from "../generated/api.ts";
+import { FleetEvents, FleetPage, type FleetPageResult, type OrderDirection, WatchFleetStats, type WatchFleetStatsResult } from "../generated/api.ts";
 import { duration, words } from "../format.ts";
 import { say } from "./spoken.ts";
 import { type FleetEvent, Rows } from "./rows.ts";
@@ -57,16 +57,30 @@ export function followFleet(): () => void {
     if (!isOver) setTimeout(() => !isOver && begin(), backoff(1));
   };
 
+  // Pages follow each other, so a large fleet is read from both ends at once, until they meet in the middle.
   const load = async (rows: Rows) => {
+    const newest = new Set<string>();
+    const oldest = new Set<string>();
+    await Promise.all([readPages(rows, "DESC", newest, oldest), readPages(rows, "ASC", oldest, newest)]);
+    if (isOver || fleet.value !== rows) return;
+    rows.settle();
+    isLoaded.value = true;
+    show();
+  };
+
+  const readPages = async (rows: Rows, direction: OrderDirection, mine: Set<string>, others: ReadonlySet<string>) => {
     let page: string | null = null;
     let tries = 0;
     while (!isOver && fleet.value === rows) {
       try {
-        const { instances }: FleetPageResult = await ask(FleetPage, { after: page });
+        const { instances }: FleetPageResult = await ask(FleetPage, { after: page, direction });
         tries = 0;
-        for (const { health, ...row } of instances.nodes) rows.load({ ...row, health: health?.status ?? null });
+        for (const { health, ...row } of instances.nodes) {
+          rows.load({ ...row, health: health?.status ?? null });
+          mine.add(row.id);
+        }
         show();
-        if (!instances.pageInfo.hasNextPage) break;
+        if (!instances.pageInfo.hasNextPage || instances.nodes.some((row) => others.has(row.id))) return;
         page = instances.pageInfo.endCursor;
       } catch (error) {
         if (!(error instanceof ApiError)) throw error;
@@ -74,9 +88,6 @@ export function followFleet(): () => void {
         await new Promise((resolve) => setTimeout(resolve, backoff(tries++)));
       }
     }
-    if (fleet.value !== rows) return;
-    rows.settle();
-    isLoaded.value = true;
   };
 
   begin();

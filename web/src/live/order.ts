@@ -27,9 +27,22 @@ export function groupOf(status: InstanceStatus): Group {
 // Every word must be somewhere in what one sees of the row; key=value looks at labels.
 export function matches(row: Row, words: readonly string[]): boolean {
   if (words.length === 0) return true;
-  const labels = row.labels.map((label) => `${label.key}=${label.value}`).join(" ");
-  const seen = `${row.name} ${row.status} ${row.productName} ${row.region ?? ""} ${row.health ?? ""} ${row.billingMode ?? ""} ${labels} ${row.id}`.toLowerCase();
+  const seen = textOf(row);
   return words.every((word) => seen.includes(word));
+}
+
+// Rows never change, they are replaced: what was put together for one can be kept for as long as it lives.
+const TEXTS = new WeakMap<Row, string>();
+
+function textOf(row: Row): string {
+  let text = TEXTS.get(row);
+  if (text === undefined) {
+    const labels = row.labels.map((label) => `${label.key}=${label.value}`).join(" ");
+    const { name, status, productName, region, health, billingMode, id } = row;
+    text = [name, status, productName, region, health, billingMode, labels, id].join(" ").toLowerCase();
+    TEXTS.set(row, text);
+  }
+  return text;
 }
 
 export function wordsOf(filter: string): string[] {

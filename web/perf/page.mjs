@@ -1,0 +1,86 @@
+// The fleet page under load: long tasks, memory, and how soon it answers a person.
+//   node perf/page.mjs URL TOKEN SECONDS INSTANCES
+import { isLive, open } from "../e2e/browser.mjs";
+
+const [base, token, seconds, instances] = [process.argv[2], process.argv[3], Number(process.argv[4]), Number(process.argv[5])];
+const SAMPLE = 10_000;
+
+const browser = await open({ width: 1280, height: 800 });
+const { page, context } = browser;
+let frames = 0;
+page.on("websocket", (socket) => socket.on("framereceived", () => frames++));
+await page.addInitScript((secret) => {
+  sessionStorage.setItem("pilotlight:token", secret);
+  globalThis.longTasks = [];
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) globalThis.longTasks.push({ at: entry.startTime, took: entry.duration });
+  }).observe({ type: "longtask", buffered: true });
+}, token);
+const session = await context.newCDPSession(page);
+await session.send("HeapProfiler.enable");
+await session.send("Performance.enable");
+
+const began = Date.now();
+await page.goto(`${base}/`);
+await isLive(page);
+const firstRows = await page.locator(".row:not(.head)").first().waitFor().then(() => Date.now() - began);
+await page.locator(`.bulk:has-text("${instances.toLocaleString("en-US")} instances")`).waitFor({ timeout: 600_000 });
+const allRows = Date.now() - began;
+const loading = await longest();
+await page.evaluate(() => globalThis.longTasks.splice(0));
+process.stderr.write(`first rows after ${firstRows} ms, all ${instances} after ${allRows} ms\n`);
+
+const samples = [];
+const answers = [];
+const end = Date.now() + seconds * 1000;
+let last = { frames, at: Date.now() };
+let turn = 0;
+while (Date.now() < end) {
+  answers.push(...(await useIt(turn++)));
+  await page.waitForTimeout(Math.max(0, Math.min(SAMPLE, end - Date.now())));
+  await session.send("HeapProfiler.collectGarbage");
+  const { usedSize } = await session.send("Runtime.getHeapUsage");
+  const { nodes } = await session.send("Memory.getDOMCounters");
+  const now = Date.now();
+  samples.push({ heapMb: usedSize / 2 ** 20, nodes, perSecond: ((frames - last.frames) / (now - last.at)) * 1000 });
+  last = { frames, at: now };
+  process.stderr.write(`${JSON.stringify(samples.at(-1))} longest ${(await longest()).toFixed(0)} ms\n`);
+}
+const tasks = await page.evaluate(() => globalThis.longTasks.map((each) => each.took));
+const { metrics } = await session.send("Performance.getMetrics");
+console.log(
+  JSON.stringify({
+    firstRows, allRows, loadingLongestTask: loading, samples, answers, tasks, problems: browser.problems,
+    busy: metrics.find((each) => each.name === "TaskDuration").value,
+  }),
+);
+await browser.close();
+
+async function longest() {
+  return page.evaluate(() => Math.max(0, ...globalThis.longTasks.map((each) => each.took)));
+}
+
+// What a person does: scroll, sort, filter. How long until the next picture?
+async function useIt(number) {
+  const found = [];
+  for (const name of ["scroll", "sort", "filter"]) {
+    const took = await page.evaluate(
+      ([deed, at]) => {
+        const start = performance.now();
+        if (deed === "scroll") document.querySelector(".virtual").scrollTo(0, (at * 4000) % 200_000);
+        if (deed === "sort") document.querySelectorAll(".sort")[at % 7].click();
+        if (deed === "filter") {
+          const field = document.querySelector("input[type=search]");
+          field.value = at % 2 ? "" : "gpu-1";
+          field.dispatchEvent(new Event("input", { bubbles: true }));
+        }
+        return new Promise((resolve) => {
+          requestAnimationFrame(() => setTimeout(() => resolve(performance.now() - start)));
+        });
+      },
+      [name, number],
+    );
+    found.push({ name, took });
+  }
+  return found;
+}
