@@ -78,6 +78,12 @@ class Instance(Base):
             postgresql_where=text("status <> 'DELETED'"),
         ),
         Index(
+            "instance_living_by_part_of_name",
+            text("parts_of_name(name)"),
+            postgresql_using="gin",
+            postgresql_where=text("status <> 'DELETED'"),
+        ),
+        Index(
             "instance_by_label_or_key",
             "labels",
             postgresql_using="gin",
