@@ -45,7 +45,7 @@ PAGE = 50
 PROJECT, OTHER = UUID(int=1), UUID(int=2)
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
-# One in three is deleted, one in 50 failed; a handful has a rare label and a rare name, however many there are.
+# One in three is deleted, one in ten failed; a handful has a rare label and a rare name, however many there are.
 INSTANCES = """
     INSERT INTO instance (id, project_id, name, status, failure_code, deleted_at, ready_at, product_name, gpu_count,
                           rootfs_size_gb, billing, image, region, price_per_hour_e5, labels, created_at, status_since)
@@ -58,7 +58,7 @@ INSTANCES = """
            CASE WHEN n % ($1 / 5) = 11 THEN '{"team": "rare"}'::jsonb ELSE jsonb_build_object('team', 't' || n % 7) END,
            $4::timestamptz + n * interval '1 s', $4::timestamptz + n * interval '1 s'
     FROM generate_series(1, $1::int) AS n,
-         LATERAL (SELECT CASE WHEN n % 3 = 0 THEN 'DELETED' WHEN n % 50 = 1 THEN 'FAILED' WHEN n % 5 = 0 THEN 'EXITED'
+         LATERAL (SELECT CASE WHEN n % 3 = 0 THEN 'DELETED' WHEN n % 10 = 1 THEN 'FAILED' WHEN n % 5 = 0 THEN 'EXITED'
                          ELSE 'READY' END) AS s (status)
 """
 EVENTS = """
@@ -255,11 +255,7 @@ async def memory() -> bool:
             await asyncio.sleep(30)
             ours = theirs = 0.0
             for process in [tree := psutil.Process(running.pid), *tree.children(recursive=True)]:
-                size = (
-                    process.memory_full_info().pss / 2**20
-                    if sys.platform == "linux"
-                    else process.memory_info().rss / 2**20
-                )
+                size = process.memory_info().rss / 2**20
                 if "postgres" in process.name():
                     theirs += size
                 else:
