@@ -8,11 +8,21 @@ url=${PILOTLIGHT_URL:-http://127.0.0.1:8000/graphql}
 cursor_file=${1:-cursor.txt}
 pause=1
 
-watch() {
+# $1: the document, $2: the kind of answer. Headers come from standard input, so that the token is in no list of processes.
+ask() {
   printf 'authorization: Bearer %s\nlast-event-id: %s' "$PILOTLIGHT_TOKEN" "$(cat "$cursor_file" 2>/dev/null || true)" |
-    curl --silent --show-error --no-buffer --fail --keepalive-time 20 --write-out 'status: %{http_code}\n' \
-      -H @- -H 'accept: text/event-stream' -H 'content-type: application/json' \
-      --data-binary '{"query": "subscription { instanceEvents { type instanceId status } }"}' "$url"
+    curl --silent --show-error --no-buffer --fail --keepalive-time 20 --write-out '\nstatus: %{http_code}\n' \
+      -H @- -H "accept: $2" -H 'content-type: application/json' --data-binary "{\"query\": \"$1\"}" "$url"
+}
+
+keep() { printf %s "$1" >"$cursor_file.new" && mv "$cursor_file.new" "$cursor_file"; } # whole or not at all
+
+watch() {
+  if [ ! -s "$cursor_file" ]; then # the first time: from now on
+    answer=$(ask '{ serverInfo { eventLog { head } } }' application/json) || { echo "$answer" && return; }
+    keep "$(grep -o '"head":"[^"]*"' <<<"$answer" | cut -d '"' -f 4)"
+  fi
+  ask 'subscription { instanceEvents { type instanceId status } }' text/event-stream || true
 }
 
 while true; do
@@ -26,11 +36,11 @@ while true; do
       'data: '*)
         echo "${line#data: }"
         # After the work: killed in between, the event comes once more. Before it, it would be lost.
-        printf %s "$cursor" >"$cursor_file.new" && mv "$cursor_file.new" "$cursor_file"
+        keep "$cursor"
         pause=1
         ;;
     esac
-  done < <(watch || true)
+  done < <(watch)
   echo "cut off, again in $pause s" >&2
   sleep "$pause"
   pause=$((pause < 16 ? pause * 2 : 30))

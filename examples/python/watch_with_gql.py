@@ -19,8 +19,9 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 URL = os.environ.get("PILOTLIGHT_URL", "http://127.0.0.1:8000/graphql").replace("http", "ws", 1)
 AUTHORIZATION = {"Authorization": f"Bearer {os.environ['PILOTLIGHT_TOKEN']}"}
+HEAD = "{ serverInfo { eventLog { head } } }"
 EVENTS = """
-    subscription Events($after: String) {
+    subscription Events($after: String!) {
       instanceEvents(after: $after) { cursor type instanceId status operation { kind status } }
     }
 """
@@ -36,8 +37,9 @@ async def watch(cursor_file: Path) -> None:
             # The server pings every 25 s: a minute without a word means that the connection is dead.
             transport = WebsocketsTransport(URL, init_payload=AUTHORIZATION, keep_alive_timeout=60)
             async with Client(transport=transport) as session:
-                after = cursor_file.read_text() if cursor_file.exists() else None
-                request = GraphQLRequest(EVENTS, variable_values={"after": after})
+                if not cursor_file.exists():  # the first time: from now on
+                    keep(cursor_file, (await session.execute(GraphQLRequest(HEAD)))["serverInfo"]["eventLog"]["head"])
+                request = GraphQLRequest(EVENTS, variable_values={"after": cursor_file.read_text()})
                 async with aclosing(session.subscribe(request)) as messages:
                     async for message in messages:
                         handle(message["instanceEvents"])

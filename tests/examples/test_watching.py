@@ -23,14 +23,14 @@ each = pytest.mark.parametrize("example", WATCHING)
 
 @each
 async def test_it_sees_every_event_once(example: str, server: Up, caller: Caller, tmp_path: Path):
-    begin = await cursor_now(caller)
     cursor = tmp_path / "cursor.txt"
-    cursor.write_text(begin)
     command = WATCHING[example](str(cursor))
 
     async with FaultProxy(urlsplit(server.graphql_url).port or 0) as network:
         environment = {"PILOTLIGHT_URL": f"http://127.0.0.1:{network.port}/graphql", "PILOTLIGHT_TOKEN": server.token}
         async with running(command, tmp_path, **environment) as first:
+            await eventually(cursor.exists, within=60)
+            begin = cursor.read_text()
             await has_seen_the_end_of(first, await finished(caller, f"{example}-before"))
             network.cut()
             await first.says("cut off")
@@ -90,10 +90,6 @@ async def finished(caller: Caller, name: str) -> str:
         while (event := await events.next())["type"] != "operation.finished" or event["instanceId"] != id:
             pass
     return id
-
-
-async def cursor_now(caller: Caller) -> str:
-    return (await caller.ask("{ jobStats { cursor } }"))["jobStats"]["cursor"]
 
 
 async def log_after(caller: Caller, cursor: str) -> list[tuple[str, str]]:

@@ -12,8 +12,9 @@ import WebSocket from "ws";
 
 const URL = (process.env.PILOTLIGHT_URL ?? "http://127.0.0.1:8000/graphql").replace(/^http/, "ws");
 const TOKEN = process.env.PILOTLIGHT_TOKEN;
+const HEAD = "{ serverInfo { eventLog { head } } }";
 const EVENTS = `
-  subscription Events($after: String) {
+  subscription Events($after: String!) {
     instanceEvents(after: $after) { cursor type instanceId status operation { kind status } }
   }
 `;
@@ -54,8 +55,9 @@ function handle(event: InstanceEvent): void {
 async function watch(cursorFile: string): Promise<never> {
   let pause = 1000;
   for (;;) {
-    const after = existsSync(cursorFile) ? readFileSync(cursorFile, "utf8") : null;
     try {
+      if (!existsSync(cursorFile)) keep(cursorFile, await head()); // the first time: from now on
+      const after = readFileSync(cursorFile, "utf8");
       const messages = client.iterate<{ instanceEvents: InstanceEvent }>({ query: EVENTS, variables: { after } });
       for await (const { data, errors } of messages) {
         if (errors) throw errors;
@@ -77,6 +79,15 @@ async function watch(cursorFile: string): Promise<never> {
     await sleep(pause * (0.5 + Math.random() / 2));
     pause = Math.min(pause * 2, LONGEST_PAUSE);
   }
+}
+
+/** The cursor of the newest event. Queries may be sent over the same connection. */
+async function head(): Promise<string> {
+  for await (const { data, errors } of client.iterate<{ serverInfo: { eventLog: { head: string } } }>({ query: HEAD })) {
+    if (data) return data.serverInfo.eventLog.head;
+    throw errors;
+  }
+  throw new Error("no answer");
 }
 
 /** Whole or not at all, whatever happens in between. */
