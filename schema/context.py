@@ -99,6 +99,12 @@ class Context:
             yield session
 
     @asynccontextmanager
+    async def read_widely(self) -> AsyncGenerator[AsyncSession]:
+        """For pages and counts: from a replica, where there is one that has everything."""
+        async with self.services.database.read_widely() as session:
+            yield session
+
+    @asynccontextmanager
     async def write(self) -> AsyncGenerator[AsyncSession]:
         async with self.services.database.write() as session:
             yield session

@@ -43,7 +43,7 @@ class EventQueries:
         try:
             place = None if after is None else Cursor.parse(after)
             wanted = (filter or InstanceEventFilter()).to_read()
-            async with info.context.read() as session:
+            async with info.context.read_widely() as session:
                 scan = await _scan(session, info.context.caller.project_id, wanted, size, place)
         except (CursorExpired, Refused) as error:
             raise fault_of(error) or error from None

@@ -60,7 +60,7 @@ class JobQueries:
             instance_id=instance_id,
         )
         before = None if after is None else read_number_cursor(after)
-        async with info.context.read() as session:
+        async with info.context.read_widely() as session:
             found = await reads.page_of_jobs(session, which, limit=size + 1, before_id=before)
         edges = [JobEdge(cursor=number_cursor(each.id), node=Job.of(each)) for each in found[:size]]
         return JobConnection(

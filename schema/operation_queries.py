@@ -50,7 +50,7 @@ class OperationQueries:
             wanted = (filter or OperationFilter()).to_read()
         except NotFound:
             wanted = reads.OperationFilter(instance_id=ids.NOBODY)
-        async with info.context.read() as session:
+        async with info.context.read_widely() as session:
             rows = await reads.page_of_operations(
                 session, project_id=info.context.caller.project_id, wanted=wanted, first=size + 1, after=place
             )

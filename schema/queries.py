@@ -9,6 +9,7 @@ from schema.arguments import After, First, Id, Which
 from schema.catalog_queries import CatalogQueries
 from schema.context import Info
 from schema.event_queries import EventQueries
+from schema.execution.light import LightInstance
 from schema.filters import InstanceFilter, InstanceOrderBy, OrderDirection
 from schema.fleet_queries import FleetQueries
 from schema.guards import Requires
@@ -24,7 +25,7 @@ from schema.types.page import PageInfo
 from schema.webhook_queries import WebhookQueries
 from server.db import tables
 from server.errors import NotFound
-from server.instances import reads
+from server.instances import light, reads
 from server.instances.drafts import name_problems
 from server.words import Role
 
@@ -81,20 +82,35 @@ class Query(
         wanted = (filter or InstanceFilter()).to_read()
         order = order_by or InstanceOrderBy()
         size = check_first(first)
-        async with info.context.read() as session:
-            rows = await reads.page_of_instances(
-                session,
-                project_id=info.context.caller.project_id,
-                wanted=wanted,
+        place = None if after is None else read_order_cursor(after, order.name, order.kind)
+        is_descending = order.direction is OrderDirection.DESC
+        project_id = info.context.caller.project_id
+        services = info.context.services
+        has_replica = services.settings.database_read_url is not None
+        if wanted == reads.InstanceFilter() and light.can_sort(order.field) and not has_replica:
+            show = LightInstance.made_of
+            rows = await light.page(
+                services.database,
+                project_id=project_id,
                 first=size + 1,
-                after=None if after is None else read_order_cursor(after, order.name, order.kind),
+                after=place,
                 order=order.field,
-                descending=order.direction is OrderDirection.DESC,
+                descending=is_descending,
             )
+        else:
+            show = Instance.of
+            async with info.context.read_widely() as session:
+                rows = await reads.page_of_instances(
+                    session,
+                    project_id=project_id,
+                    wanted=wanted,
+                    first=size + 1,
+                    after=place,
+                    order=order.field,
+                    descending=is_descending,
+                )
         edges = [
-            InstanceEdge(
-                cursor=order_cursor(order.name, reads.place_of(row, order.field), row.id), node=Instance.of(row)
-            )
+            InstanceEdge(cursor=order_cursor(order.name, reads.place_of(row, order.field), row.id), node=show(row))
             for row in rows[:size]
         ]
         return InstanceConnection(

@@ -54,7 +54,7 @@ class WebhookQueries:
     ) -> WebhookDeliveryConnection:
         size = check_first(first)
         wanted = (filter or WebhookDeliveryFilter()).to_read()
-        async with info.context.read() as session:
+        async with info.context.read_widely() as session:
             rows = await reads.page_of_deliveries(
                 session,
                 project_id=info.context.caller.project_id,

@@ -24,7 +24,7 @@ class InstanceConnection:
 
     @strawberry.field(description="How many there are in all; counted only if asked for.")
     async def total_count(self, info: Info) -> int:
-        async with info.context.read() as session:
+        async with info.context.read_widely() as session:
             return await reads.count_instances(session, project_id=info.context.caller.project_id, wanted=self.wanted)
 
 
@@ -43,5 +43,5 @@ class OperationConnection:
 
     @strawberry.field(description="How many there are in all; counted only if asked for.")
     async def total_count(self, info: Info) -> int:
-        async with info.context.read() as session:
+        async with info.context.read_widely() as session:
             return await reads.count_operations(session, project_id=info.context.caller.project_id, wanted=self.wanted)

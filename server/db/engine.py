@@ -36,6 +36,8 @@ class Database:
     as its connection (LISTEN, locks, leases, prepared statements) goes to the server itself.
     """
 
+    _replica: Replica | None = None
+
     def __init__(
         self,
         url: str,
@@ -69,7 +71,6 @@ class Database:
         )
         event.listen(self.engine.sync_engine, "handle_error", _leave_a_deposed_server)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
-        self._replica: Replica | None = None
         if read_url is not None:
             self._replica = Replica(
                 read_url, pool_size=pool_size, command_timeout=command_timeout, patience=read_patience, name=name

@@ -81,10 +81,14 @@ class Replica:
     async def _has_replayed(self, connection: AsyncConnection, place: str) -> bool:
         raw: Any = (await connection.get_raw_connection()).driver_connection
         deadline = time.monotonic() + self._patience
-        while not await raw.fetchval(HAS_REPLAYED, place):
-            if time.monotonic() >= deadline:
-                return False
-            await asyncio.sleep(LOOK_AGAIN_AFTER.total_seconds())
+        try:
+            while not await raw.fetchval(HAS_REPLAYED, place):
+                if time.monotonic() >= deadline:
+                    return False
+                await asyncio.sleep(LOOK_AGAIN_AFTER.total_seconds())
+        except DATABASE_TROUBLE:
+            await connection.invalidate()  # the pool was passed by, so it would keep a connection that is dead
+            raise
         return True
 
     async def _connect(self, *_: Any, **__: Any) -> "asyncpg.Connection[asyncpg.Record]":

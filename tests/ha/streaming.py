@@ -1,0 +1,113 @@
+"""A primary and a streaming replica of it, from the binaries that Pilotlight brings along."""
+
+import asyncio
+import os
+import pwd
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+
+from server.db.child import LAUNCH
+from server.db.datadir import binary
+from tests.processes import free_port, sooner_or_later
+
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "wal_level": "replica",
+    "fsync": "off",
+    "shared_buffers": "32MB",
+    "max_connections": "100",
+    "hot_standby_feedback": "on",
+}
+
+
+@dataclass
+class Server:
+    """One PostgreSQL server on a folder of its own."""
+
+    data: Path
+    port: int
+    process: asyncio.subprocess.Process | None = None
+
+    def url(self, name: str = "postgres") -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
+
+    async def start(self) -> None:
+        options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        self.process = await _spawn(self.data, "postgres", "-D", str(self.data), "-p", str(self.port), *options)
+        await sooner_or_later(self.answers)
+
+    async def answers(self) -> bool:
+        try:
+            await self.ask("SELECT 1")
+        except (OSError, asyncpg.PostgresError):
+            return False
+        return True
+
+    async def ask(self, statement: str, name: str = "postgres") -> object:
+        connection = await asyncpg.connect(self.url(name))
+        try:
+            return await connection.fetchval(statement)
+        finally:
+            await connection.close()
+
+    async def kill(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(signal.SIGQUIT)  # at once and without a farewell, its children too
+            await self.process.wait()
+        self.process = None
+
+
+@asynccontextmanager
+async def primary_and_replica() -> AsyncIterator[tuple[Server, Server]]:
+    folder = Path(tempfile.mkdtemp(prefix="pilotlight-replica-"))
+    folder.chmod(0o755)
+    primary, replica = (Server(_folder(folder / name), free_port()) for name in ("primary", "replica"))
+    try:
+        await _run(primary.data, "initdb", "-D", str(primary.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N")
+        await primary.start()
+        source = ("-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres")
+        await _run(
+            replica.data, "pg_basebackup", *source, "-D", str(replica.data), "-R", "-X", "stream", "-c", "fast", "-N"
+        )
+        await replica.start()
+        yield primary, replica
+    finally:
+        for server in (replica, primary):
+            await server.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        shutil.chown(path, "nobody")
+    return path
+
+
+async def _run(data: Path, program: str, *args: str) -> None:
+    process = await _spawn(data, program, *args)
+    assert await process.wait() == 0, program
+
+
+async def _spawn(data: Path, program: str, *args: str) -> asyncio.subprocess.Process:
+    """Not as root, which PostgreSQL refuses; the launcher knows how."""
+    nobody = pwd.getpwnam("nobody")
+    account = f"{nobody.pw_uid}:{nobody.pw_gid}" if os.geteuid() == 0 else "-"
+    launch = [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid()), account, "-", str(data)]
+    return await asyncio.create_subprocess_exec(
+        *launch,
+        str(binary(program)),
+        *args,
+        cwd="/",
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )

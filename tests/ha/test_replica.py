@@ -1,0 +1,156 @@
+"""Reads from a real streaming replica: never older than what was acknowledged, and the primary when it fails."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import text
+
+from server.db.engine import Database
+from server.db.migrate import upgrade
+from server.db.signals import Signals
+from server.events.replay import cursor_now
+from server.events.sequencer import Sequencer
+from server.events.tail import Tail
+from tests.ha.streaming import Server, primary_and_replica
+from tests.processes import sooner_or_later
+from tests.server.events.world import PROJECT, announce, log_of, running, take
+
+ADD = text("INSERT INTO project (id, name) VALUES (gen_random_uuid(), :name)")
+SEEN = text("SELECT count(*) AS many, pg_is_in_recovery() AS is_replica FROM project WHERE name LIKE :names")
+
+
+@pytest.fixture(scope="module")
+async def servers() -> AsyncIterator[tuple[Server, Server]]:
+    async with primary_and_replica() as (primary, replica):
+        await primary.ask("CREATE DATABASE pilotlight")
+        await upgrade(primary.url("pilotlight"))
+        yield primary, replica
+
+
+@pytest.fixture
+async def database(servers: tuple[Server, Server]) -> AsyncIterator[Database]:
+    primary, replica = servers
+    database = Database(
+        primary.url("pilotlight"), read_url=replica.url("pilotlight"), read_patience=timedelta(seconds=10)
+    )
+    await sooner_or_later(lambda: _is_used(database))
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+async def hasty(servers: tuple[Server, Server]) -> AsyncIterator[Database]:
+    """It waits for nobody."""
+    primary, replica = servers
+    database = Database(
+        primary.url("pilotlight"), read_url=replica.url("pilotlight"), read_patience=timedelta(milliseconds=50)
+    )
+    yield database
+    await database.close()
+
+
+async def add(database: Database, name: str) -> None:
+    async with database.write() as session:
+        await session.execute(ADD, {"name": name})
+
+
+async def count(database: Database, names: str) -> tuple[int, bool]:
+    """How many there are, and whether the replica said so."""
+    async with database.read_widely() as session:
+        row = (await session.execute(SEEN, {"names": names})).one()
+    return row.many, row.is_replica
+
+
+async def _is_used(database: Database) -> bool:
+    return (await count(database, "nobody"))[1]
+
+
+async def test_whoever_has_written_reads_it_back_from_the_replica(database: Database):
+    found: list[tuple[int, bool]] = []
+    for number in range(30):
+        await add(database, f"own-{number}")
+        found.append(await count(database, "own-%"))
+
+    assert [many for many, _ in found] == list(range(1, 31))
+    assert all(is_replica for _, is_replica in found)
+
+
+async def test_what_another_process_wrote_is_seen_at_once_too(servers: tuple[Server, Server], database: Database):
+    other = Database(servers[0].url("pilotlight"))
+    for number in range(10):
+        await add(other, f"other-{number}")
+        assert (await count(database, "other-%"))[0] == number + 1
+    await other.close()
+
+
+async def test_a_replica_that_is_behind_is_passed_over(servers: tuple[Server, Server], hasty: Database):
+    _, replica = servers
+    await replica.ask("SELECT pg_wal_replay_pause()")
+    try:
+        for number in range(5):
+            await add(hasty, f"late-{number}")
+            assert await count(hasty, "late-%") == (number + 1, False)
+    finally:
+        await replica.ask("SELECT pg_wal_replay_resume()")
+
+    await sooner_or_later(lambda: _is_used(hasty))
+    assert await count(hasty, "late-%") == (5, True)
+
+
+async def test_a_replica_that_is_gone_costs_no_read(servers: tuple[Server, Server], database: Database):
+    _, replica = servers
+    await add(database, "gone-1")
+    await replica.kill()
+    try:
+        for number in range(5):
+            assert await count(database, "gone-%") == (number + 1, False)
+            await add(database, f"gone-{number + 2}")
+    finally:
+        await replica.start()
+
+    await sooner_or_later(lambda: _is_used(database))
+    assert (await count(database, "gone-%"))[0] == 6
+
+
+async def test_the_past_of_the_log_comes_from_the_replica_and_goes_over_into_the_present(
+    servers: tuple[Server, Server], database: Database
+):
+    """Behind, in the middle, and in time: the reader sees every position once."""
+    _, replica = servers
+    signals = Signals(database)
+    async with (
+        running(signals),
+        running(Sequencer(database, signals)),
+        running(Tail(database, signals, ring_size=10)) as tail,
+    ):
+        async with database.read() as session:
+            start = await cursor_now(session)
+        await announce(database, 60)
+        await replica.ask("SELECT pg_wal_replay_pause()")
+        try:
+            await announce(database, 60)
+            async with tail.subscribe(project_id=PROJECT, after=start, backlog=7) as events:
+                seen = await take(events, 120)
+        finally:
+            await replica.ask("SELECT pg_wal_replay_resume()")
+        async with tail.subscribe(project_id=PROJECT, after=start, backlog=7) as events:
+            again = await take(events, 120)
+            await announce(database, 20)
+            again += await take(events, 20)
+        log = await log_of(database)
+
+    assert [(event.position, event.id) for event in seen] == log[-140:-20]
+    assert [(event.position, event.id) for event in again] == log[-140:]
+    assert start.position == log[-140][0] - 1
+
+
+async def test_a_server_that_is_no_replica_is_not_read_as_one(servers: tuple[Server, Server]):
+    """One that was deposed and does not know it would show a past that nobody adds to."""
+    primary, _ = servers
+    database = Database(primary.url("pilotlight"), read_url=primary.url("pilotlight"))
+    async with database.read_widely() as session:
+        name = await session.scalar(text("SELECT current_setting('application_name')"))
+    await database.close()
+
+    assert name == "pilotlight"  # that of our own pool
