@@ -53,6 +53,11 @@ mutation ($name: String!) {
 }
 """
 SETTLE_SECONDS = 180.0
+ACTIVITY = """
+    SELECT pg_is_in_recovery() AS is_standby, current_setting('synchronous_standby_names') AS waits_for,
+           application_name, state, wait_event, left(query, 60) AS query, count(*) AS many
+    FROM pg_stat_activity WHERE datname = 'pilotlight' GROUP BY 1, 2, 3, 4, 5, 6
+"""
 
 
 @dataclass
@@ -106,13 +111,15 @@ class Run:
         self._is_over = asyncio.Event()
         self._urls: list[str] = []
         self._simulator = ""
+        self._last_error = ""
+        self._processes: dict[str, Any] = {}
 
     async def go(self) -> Report:
         database = Database(self._cluster.url(), pool_size=4)
         self._stack.push_async_callback(database.close)
         async with database.write() as session:
             await create_token(session, project="chaos", name="chaos", role=Role.OPERATOR, secret=self._token)
-        processes = await self._start()
+        self._processes = await self._start()
         async with database.read() as session:
             start = str(await cursor_now(session))
         watchers = [Watcher(start) for _ in range(self._plan.watchers)]
@@ -128,7 +135,7 @@ class Run:
             log = await self._log(watchers)
             for task in watching:
                 task.cancel()
-        ended = [name for name, each in processes.items() if each.process.returncode is not None]
+        ended = [name for name, each in self._processes.items() if each.process.returncode is not None]
         problems = [f"  {name} ended by itself" for name in ended]
         return await self._judge(watchers, log, settled, problems)
 
@@ -187,8 +194,23 @@ class Run:
         """Until a create was accepted that was asked for after that."""
         deadline = time.monotonic() + 120
         while not any(sent >= since for sent, _ in self._answers[-20:]):
-            assert time.monotonic() < deadline, "no create was accepted within two minutes"
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no create was accepted within two minutes\n{await self._state()}")
             await asyncio.sleep(0.05)
+
+    async def _state(self) -> str:
+        """For whoever has to find out why: what the servers and the processes say."""
+        lines = [f"last error: {self._last_error}"]
+        for node in self._cluster.nodes:
+            lines.append(node.last_words())
+            with suppress(*DATABASE_TROUBLE):
+                connection = await asyncpg.connect(self._cluster.url_of(node), timeout=5)
+                try:
+                    lines += [f"{node.name}: {dict(row)}" for row in await connection.fetch(ACTIVITY)]
+                finally:
+                    connection.terminate()
+        lines += [f"{name}: {each.said[-1500:]}" for name, each in self._processes.items()]
+        return "\n".join(lines)
 
     def _longest_gap(self, since: float) -> float:
         times = [since, *sorted(answered for _, answered in self._answers if answered >= since)]
@@ -209,9 +231,12 @@ class Run:
         while True:
             sent = time.monotonic()
             answer: dict[str, Any] = {}
-            with suppress(aiohttp.ClientError, TimeoutError, ValueError):
+            try:
                 async with http.post(self._random.choice(self._urls), json=body, headers=headers) as response:
                     answer = await response.json(content_type=None)
+                    self._last_error = str(answer.get("errors", self._last_error))
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                self._last_error = repr(error)
             payload = (answer.get("data") or {}).get("createInstance")
             if payload is not None and payload["instance"] is not None:
                 self._accepted[name] = payload["instance"]["id"]
