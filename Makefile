@@ -12,7 +12,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help up test check lint types contracts schema schema-check deploy-check tests bench-queue bench-client \
-  bench-simulator bench-create bench-monitor bench-probes bench-live bench-scale chaos chaos-short chaos-create \
+  bench-simulator bench-create bench-monitor bench-probes bench-live bench-scale bench-observe trace-picture chaos chaos-short chaos-create \
   chaos-live chaos-queue chaos-failover \
   web web-test web-shots bench-dashboard graphiql format lock clean
 
@@ -44,7 +44,8 @@ schema-check: $(VENV)/.installed
 
 deploy-check: $(VENV)/.installed ## Dockerfile, compose files, front and manifests, without Docker or a cluster
 	$(BIN)/hadolint Dockerfile
-	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml deploy/ha/compose.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml deploy/ha/compose.yml \
+	  deploy/observe/compose.yml
 	$(BIN)/uv tool run --from kubernetes-validate==$(KUBERNETES_VALIDATE) kubernetes-validate --strict --quiet \
 	  $(filter-out %/kustomization.yaml,$(wildcard deploy/kubernetes/*.yaml))
 	@command -v haproxy > /dev/null || echo "haproxy is not installed here: deploy/front is not checked"
@@ -68,6 +69,12 @@ bench-create: $(VENV)/.installed ## createInstance beside bare asyncpg writing t
 
 bench-monitor: $(VENV)/.installed ## Provider calls and CPU to watch 100, 1,000 and 10,000 moving instances
 	$(BIN)/python -m bench.monitor $(ARGS)
+
+bench-observe: $(VENV)/.installed ## What counting and tracing cost a request, beside a server that does neither
+	$(BIN)/python -m bench.observe $(ARGS)
+
+trace-picture: $(VENV)/.installed ## Run a create and draw its trace into docs/trace-of-a-create.svg
+	$(BIN)/python -m bench.trace $(ARGS)
 
 chaos-create: $(VENV)/.installed ## 100 x kill -9 of API and workers during creates whose answers get lost
 	$(BIN)/python -m bench.chaos_create $(ARGS)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from server.config import Settings
+
 ROOT = Path(__file__).parents[3]
 DASHBOARD = json.loads((ROOT / "deploy" / "grafana-dashboard.json").read_text())
 ALERTS = [rule for group in YAML(typ="safe").load(ROOT / "deploy" / "alerts.yml")["groups"] for rule in group["rules"]]
@@ -101,3 +103,24 @@ def test_each_alert_says_what_is_wrong_why_it_matters_and_what_to_do():
 def test_operators_find_every_alert_in_the_documentation_and_no_other():
     section = (ROOT / "docs" / "operating.md").read_text().split("## When an alert fires")[1].split("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == {rule["alert"] for rule in ALERTS}
+
+
+COMPOSE = YAML(typ="safe").load(ROOT / "deploy" / "observe" / "compose.yml")["services"]
+
+
+def test_what_the_observers_mount_is_there():
+    mounted = [volume.split(":")[0] for service in COMPOSE.values() for volume in service.get("volumes", [])]
+    files = [ROOT / each for each in mounted if not each.startswith("$")]
+    assert len(files) == 5
+    assert [each for each in files if not each.is_file()] == []
+
+
+def test_the_observers_give_our_processes_settings_that_we_have():
+    base = YAML(typ="safe").load(ROOT / "docker-compose.yml")["services"]
+    for name in ("api", "worker"):
+        assert name in base
+        assert {each.lower() for each in COMPOSE[name]["environment"]} <= set(Settings.model_fields)
+    scraped = YAML(typ="safe").load(ROOT / "deploy" / "observe" / "prometheus.yml")["scrape_configs"][0]
+    ports = {each["port"] for each in scraped["dns_sd_configs"]}
+    assert str(Settings().port) in map(str, ports)
+    assert COMPOSE["worker"]["environment"]["WORKER_PORT"] in map(str, ports)

@@ -1,0 +1,206 @@
+"""What looking costs: the same requests to a server that counts nothing, one that counts, and one that is traced.
+
+    python -m bench.observe                 the ratios, 3 rounds of 3 s each
+    python -m bench.observe --seconds 10    longer rounds
+
+All servers run beside each other over one database and are asked in turns, so that whatever else the machine does hits
+all of them. The server's CPU for each request is the figure to go by; requests a second depend on who else is there.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import psutil
+import uvloop
+from aiohttp import web
+
+from server.auth.tokens import create_token, new_secret
+from server.db.embedded import EmbeddedPostgres
+from server.db.engine import Database
+from server.db.migrate import upgrade
+from server.novita.simulator.options import SimulatorOptions
+from server.novita.simulator.run import Simulator
+from server.words import Role
+
+ROUNDS = 3
+AT_ONCE = 8
+# Counting may cost a tenth of a request's CPU at most.
+WANTED = 0.9
+
+QUERY = "{ instances(first: 10) { nodes { id name status createdAt } } }"
+CREATE = """mutation ($name: String!) {
+  createInstance(input: {name: $name, productName: "RTX 4090 24GB", image: "nginx"}) { errors { code } }
+}"""
+# Counts nothing and traces nothing: every counter's and histogram's own method is gone, and so is the wrapper of
+# requests. What is left is the server as if nobody had ever wanted to look.
+BARE = """
+from server.observe import counting, requests
+counting.Counter.add = counting.Histogram.observe = counting.Times.observe = lambda *_, **__: None
+requests.carries = lambda *_: None
+async def call(self, scope, receive, send):
+    await self._app(scope, receive, send)
+requests.Observed.__call__ = call
+from server.cli import main
+main()
+"""
+PLAIN = "from server.cli import main; main()"
+
+
+@dataclass
+class Server:
+    name: str
+    url: str
+    process: psutil.Process
+    rates: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    cpu: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+
+
+async def main(seconds: float) -> bool:
+    async with AsyncExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pilotlight-bench-")))
+        url = (await stack.enter_async_context(EmbeddedPostgres(home))).url
+        await upgrade(url)
+        token = await _token(url)
+        simulator = Simulator(SimulatorOptions())
+        await simulator.start()
+        stack.push_async_callback(simulator.stop)
+        collector = await stack.enter_async_context(_collector())
+        env = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "DATABASE_URL": url,
+            "NOVITA_API_KEY": simulator.api_key,
+            "NOVITA_API_BASE_URL": simulator.url,
+            "LOG_LEVEL": "warning",
+            "LOG_FORMAT": "json",
+            "REQUEST_RATE_LIMIT": "0",
+        }
+        traced = {**env, "OTEL_EXPORTER_OTLP_ENDPOINT": collector}
+        some = {**traced, "OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.1"}
+        servers = [
+            await stack.enter_async_context(_server(name, code, settings, home))
+            for name, code, settings in (
+                ("nothing counted", BARE, env),
+                ("counted", PLAIN, env),
+                ("counted, one request in ten traced", PLAIN, some),
+                ("counted, every request traced", PLAIN, traced),
+            )
+        ]
+        http = await stack.enter_async_context(aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}))
+        for workload in ("query", "create"):
+            for server in servers:
+                await _load(http, server, workload, 1.0)  # caches, plans, compiled selections
+                server.rates[workload], server.cpu[workload] = [], []
+            for _ in range(ROUNDS):
+                for server in servers:
+                    await _load(http, server, workload, seconds)
+        return _report(servers)
+
+
+async def _load(http: aiohttp.ClientSession, server: Server, workload: str, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    done = 0
+
+    async def ask_on() -> None:
+        nonlocal done
+        while time.monotonic() < until:
+            body: dict[str, Any] = {"query": QUERY}
+            if workload == "create":
+                body = {"query": CREATE, "variables": {"name": uuid4().hex}}
+            async with http.post(server.url, json=body) as response:
+                answer = await response.json()
+                if "errors" in answer or (answer["data"].get("createInstance") or {}).get("errors"):
+                    raise RuntimeError(f"{server.name}: {answer}")
+            done += 1
+
+    before, began = server.process.cpu_times(), time.monotonic()
+    await asyncio.gather(*(ask_on() for _ in range(AT_ONCE)))
+    after, taken = server.process.cpu_times(), time.monotonic() - began
+    used = after.user + after.system - before.user - before.system
+    server.rates.setdefault(workload, []).append(done / taken)
+    server.cpu.setdefault(workload, []).append(used / done)
+
+
+def _report(servers: list[Server]) -> bool:
+    is_kept = True
+    for workload in ("query", "create"):
+        bare = statistics.median(servers[0].cpu[workload])
+        print(f"\n{workload}: {AT_ONCE} at once, {ROUNDS} rounds")
+        print(f"  {'':36} {'requests/s':>11} {'CPU each':>10} {'of the bare':>12}")
+        for server in servers:
+            cpu = statistics.median(server.cpu[workload])
+            rate = statistics.median(server.rates[workload])
+            print(f"  {server.name:36} {rate:9.0f}/s {cpu * 1e6:7.0f} us {bare / cpu:11.2f}x")
+            if server.name == "counted":
+                is_kept = is_kept and bare / cpu >= WANTED
+    print(f"\n{'kept' if is_kept else 'NOT KEPT'}: who only counts does at least {WANTED} of the work for the same CPU")
+    return is_kept
+
+
+@asynccontextmanager
+async def _server(name: str, code: str, env: dict[str, str], home: Path) -> AsyncIterator[Server]:
+    file = home / f"{uuid4().hex}.json"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, "serve", "--port", "0", "--ready-file", str(file), env=env, cwd=Path.cwd()
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not file.exists():
+            if process.returncode is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{name} did not start")
+            await asyncio.sleep(0.05)
+        url = str(json.loads(file.read_text())["graphqlUrl"])
+        yield Server(name, url, psutil.Process(process.pid))
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+@asynccontextmanager
+async def _collector() -> AsyncIterator[str]:
+    """Takes everything and looks at nothing: its own work shall not be seen in the figures."""
+
+    async def take(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response()
+
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_post("/v1/traces", take)
+    runner = web.AppRunner(app, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+async def _token(url: str) -> str:
+    secret = new_secret()
+    database = Database(url)
+    try:
+        async with database.write() as session:
+            await create_token(session, project="bench", name="bench", role=Role.OPERATOR, secret=secret)
+    finally:
+        await database.close()
+    return secret
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=3.0, help="how long each round takes")
+    sys.exit(0 if uvloop.run(main(parser.parse_args().seconds)) else 1)
