@@ -180,6 +180,7 @@ async def _install(folder: Path, npm: Npm) -> None:
     if _read(note) == lock:
         return
     await _run([*npm.command, "ci", "--silent", "--prefer-offline"], folder)
+    note.parent.mkdir(exist_ok=True)  # npm makes none where there is nothing to install
     note.write_text(lock)
 
 

@@ -1,0 +1,79 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { backoff } from "../src/api/backoff.ts";
+import { brief, duration, money, perMonth, seconds, words } from "../src/format.ts";
+import { BLANK, createInput, quoteInput, readPairs, readPorts } from "../src/live/draft.ts";
+import { chosen, groupOf } from "../src/live/order.ts";
+import type { Row } from "../src/live/rows.ts";
+
+const row = (name: string, more: Partial<Row> = {}): Row => ({
+  id: `inst_${name}`, name, status: "READY", statusSince: "2026-01-01T00:00:00Z", statusReason: null, version: 1,
+  productName: "RTX 4090 24GB", gpuCount: 1, region: "AS-SGP-02", regions: [], billingMode: "SPOT", pricePerHour: null,
+  createdAt: "2026-01-01T00:00:00Z", spotReclaimAt: null, stale: false, actions: [], labels: [], failure: null,
+  health: null, ...more,
+});
+const names = (rows: readonly Row[]) => rows.map((each) => each.name);
+
+test("every word of a filter must be found, labels included", () => {
+  const rows = [row("a", { labels: [{ key: "team", value: "search" }] }), row("b"), row("c", { region: "CN-HK-01" })];
+  const by = (filter: string) => names(chosen(rows, filter, "all", { column: "name", descending: false }));
+  assert.deepEqual(by("team=search"), ["a"]);
+  assert.deepEqual(by("4090 hk"), ["c"]);
+  assert.deepEqual(by("nothing"), []);
+});
+
+test("among equals the name decides, whichever way round", () => {
+  const rows = [row("b"), row("a"), row("c", { pricePerHour: { amountMicros: 5, currency: "USD" } })];
+  assert.deepEqual(names(chosen(rows, "", "all", { column: "price", descending: true })), ["c", "a", "b"]);
+  assert.deepEqual(names(chosen(rows, "", "all", { column: "price", descending: false })), ["a", "b", "c"]);
+});
+
+test("the newest is first when the age is least", () => {
+  const rows = [row("old"), row("new", { createdAt: "2026-02-01T00:00:00Z" })];
+  assert.deepEqual(names(chosen(rows, "", "all", { column: "age", descending: false })), ["new", "old"]);
+});
+
+test("every status belongs to one group", () => {
+  assert.equal(groupOf("READY"), "ready");
+  assert.equal(groupOf("HEALTH_CHECKING"), "moving");
+  assert.equal(groupOf("EXITED"), "stopped");
+  assert.equal(groupOf("FAILED"), "failed");
+});
+
+test("ports are http unless told otherwise, and what is none is left to the server to refuse", () => {
+  assert.deepEqual(readPorts("80, 22/tcp x"), [{ port: 80, type: "http" }, { port: 22, type: "tcp" }, { port: 0, type: "http" }]);
+});
+
+test("a value may have an equals sign in it", () => {
+  assert.deepEqual(readPairs("A=1\n\nURL=x?a=b\nB"), [
+    { key: "A", value: "1" }, { key: "URL", value: "x?a=b" }, { key: "B", value: "" },
+  ]);
+});
+
+test("only what was given is sent, money to the millionth", () => {
+  assert.deepEqual(quoteInput({ ...BLANK, productName: "P" }), { productName: "P", gpuCount: 1, billing: "SPOT_THEN_ON_DEMAND" });
+  const input = createInput({ ...BLANK, name: " n ", productName: "P", source: "image", image: "i", maxPrice: "0,35" }, "key");
+  assert.deepEqual(input.maxHourlyPrice, { amountMicros: 350_000 });
+  assert.equal(input.name, "n");
+  assert.equal(input.image, "i");
+  assert.equal(input.templateId, undefined);
+  assert.equal(input.idempotencyKey, "key");
+});
+
+test("waits grow, have an end, and are never all the same", () => {
+  assert.equal(backoff(0, 1), 400);
+  assert.equal(backoff(3, 1), 3200);
+  assert.equal(backoff(100, 1), 15_000);
+  assert.equal(backoff(100, 0), 7_500);
+});
+
+test("numbers read as people say them", () => {
+  assert.equal(money({ amountMicros: 199_620, currency: "USD" }), "$0.200");
+  assert.equal(perMonth({ amountMicros: 1_610_000, currency: "USD" }), "$1,175");
+  assert.equal(duration(3_661_000), "1h 1m");
+  assert.equal(duration(-5), "0s");
+  assert.equal(brief(471), "471 ms");
+  assert.equal(seconds(null), "–");
+  assert.equal(seconds(0.174), "174 ms");
+  assert.equal(words("HEALTH_CHECKING"), "Health checking");
+});
