@@ -11,7 +11,7 @@ from server.auth.projects import get_projects
 from server.auth.reads import get_tokens
 from server.db.engine import Database
 from server.db.tables import Attempt, Delivery, DeliveryAttempt, Instance, Operation, ProbeResult, Project, Token
-from server.instances import reads
+from server.instances import light, reads
 from server.probes.results import results_of
 from server.queue.reads import JobView, get_jobs
 from server.webhooks.reads import attempts_of, get_deliveries
@@ -55,8 +55,7 @@ class Loaders:
         return [found[id] for id in instance_ids]
 
     async def _instances(self, ids: list[UUID]) -> list[Instance | None]:
-        async with self._database.read() as session:
-            found = await reads.get_instances(session, ids, project_id=self._project_id)
+        found = await light.by_ids(self._database, ids, project_id=self._project_id)
         return [found.get(id) for id in ids]
 
     async def _operations(self, ids: list[UUID]) -> list[Operation | None]:

@@ -28,6 +28,9 @@ from strawberry.types.field import StrawberryField
 DEFINITION = "strawberry-definition"  # where Strawberry keeps its own description of a type or a field
 MOST_FIELDS = 500  # of one function; what is longer is nobody's everyday question
 
+# Classes that may come in the place of a type's own, and have its attributes.
+STAND_INS: dict[type, tuple[type, ...]] = {}
+
 Read = Callable[[Any], Any]
 Nodes = Sequence[FieldDetails]
 
@@ -199,7 +202,8 @@ class _Source:
         readers: dict[Any, str] = {}
         for each in self._compiler.possible(type):
             try:
-                readers[_class_of(each)] = self._object(each, self._compiler.fields(each, nodes))
+                reader = self._object(each, self._compiler.fields(each, nodes))
+                readers |= dict.fromkeys((_class_of(each), *STAND_INS.get(_class_of(each), ())), reader)
             except NotPlain:
                 continue
         table = self._named("readers", None)
@@ -210,11 +214,12 @@ class _Source:
     def _object(
         self, type: GraphQLObjectType, grouped: dict[str, list[FieldDetails]], *, without: Sequence[str] = ()
     ) -> str:
-        function, kind = self._named("object", None), self._named("kind", _class_of(type))
+        kinds = [self._named("kind", each) for each in (_class_of(type), *STAND_INS.get(_class_of(type), ()))]
+        function = self._named("object", None)
         self._fields += len(grouped)
         if self._fields > MOST_FIELDS:
             raise NotPlain
-        body = [f"if one.__class__ is not {kind}: raise Odd"]
+        body = [f"if {' and '.join(f'one.__class__ is not {kind}' for kind in kinds)}: raise Odd"]
         parts: list[str] = []
         for number, (response_name, group) in enumerate(grouped.items()):
             variable = f"v{number}"
