@@ -255,12 +255,12 @@ async def memory() -> bool:
             await asyncio.sleep(30)
             ours = theirs = 0.0
             for process in [tree := psutil.Process(running.pid), *tree.children(recursive=True)]:
-                size = process.memory_info().rss / 2**20
                 if "postgres" in process.name():
-                    theirs += size
+                    # Its processes share most of what they use; each counts for its part of that.
+                    shares = process.memory_full_info()
+                    theirs += getattr(shares, "pss", shares.rss) / 2**20
                 else:
-                    ours += size
-                    _say(f"  {process.name():12} {size:6.0f} MB")
+                    ours += process.memory_info().rss / 2**20
     _say(f"memory of an idle `pilotlight up`: {ours:.0f} MB, and {theirs:.0f} MB for PostgreSQL")
     return ours < LARGEST_IDLE_MB
 

@@ -33,7 +33,7 @@ from tests.chaos.proxy import FaultProxy
 from tests.chaos.schedule import APIS, MEMBERS, WORKERS
 from tests.processes import ROOT, free_port, sooner_or_later
 
-DISK_MEGABYTES = 1500
+DISK_MEGABYTES = 900
 # Short times, so that every timeout and every takeover happens often. CREATE_GRACE is longer than any list lags.
 SETTINGS = {
     "NOVITA_RATE_LIMIT": "0",
