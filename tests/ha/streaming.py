@@ -59,6 +59,16 @@ class Server:
         finally:
             await connection.close()
 
+    async def back_up(self, copy: "Server", *more: str) -> None:
+        """A base backup with the WAL that it needs, into the copy's folder."""
+        copy.port = copy.port or free_port()
+        if os.geteuid() == 0:
+            shutil.chown(copy.data, "nobody")
+        source = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres")
+        await run_as_server(
+            copy.data, "pg_basebackup", *source, "-D", str(copy.data), "-X", "stream", "-c", "fast", "-N", *more
+        )
+
     async def kill(self) -> None:
         if self.process is not None and self.process.returncode is None:
             self.process.send_signal(signal.SIGQUIT)  # at once and without a farewell, its children too
@@ -72,12 +82,11 @@ async def primary_and_replica() -> AsyncIterator[tuple[Server, Server]]:
     folder.chmod(0o755)
     primary, replica = (Server(_folder(folder / name), free_port()) for name in ("primary", "replica"))
     try:
-        await _run(primary.data, "initdb", "-D", str(primary.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N")
-        await primary.start()
-        source = ("-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres")
-        await _run(
-            replica.data, "pg_basebackup", *source, "-D", str(replica.data), "-R", "-X", "stream", "-c", "fast", "-N"
+        await run_as_server(
+            primary.data, "initdb", "-D", str(primary.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N"
         )
+        await primary.start()
+        await primary.back_up(replica, "-R")
         await replica.start()
         yield primary, replica
     finally:
@@ -93,7 +102,7 @@ def _folder(path: Path) -> Path:
     return path
 
 
-async def _run(data: Path, program: str, *args: str) -> None:
+async def run_as_server(data: Path, program: str, *args: str) -> None:
     process = await _spawn(data, program, *args)
     assert await process.wait() == 0, program
 
