@@ -5,7 +5,6 @@ from typing import Any
 
 import orjson
 import pytest
-from sqlalchemy import event
 
 from schema.filters import InstanceOrderBy, OrderDirection
 from schema.paging import order_cursor
@@ -13,6 +12,7 @@ from server.db.engine import Database
 from server.instances.reads import InstanceFilter, InstanceOrder, page_of_instances, place_of
 from tests.conftest import DatabaseMaker, delete_rows
 from tests.schema.api import Server, serving
+from tests.schema.statements import Statement, listening
 from tests.world import World, a_simulator
 
 ROWS = 30_000
@@ -66,18 +66,9 @@ class Reader:
         self.world = world
         self.token = token
 
-    async def ask(self, document: str, **variables: Any) -> tuple[dict[str, Any], list[tuple[str, tuple[Any, ...]]]]:
-        statements: list[tuple[str, tuple[Any, ...]]] = []
-
-        def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-            statements.append((statement, tuple(parameters)))
-
-        engine = self.server.runtime.database.engine.sync_engine
-        event.listen(engine, "before_cursor_execute", note)
-        try:
+    async def ask(self, document: str, **variables: Any) -> tuple[dict[str, Any], list[Statement]]:
+        with listening(self.server) as statements:
             answer = await self.server.ask(document, token=self.token, variables=variables)
-        finally:
-            event.remove(engine, "before_cursor_execute", note)
         return answer.data, statements
 
     async def plan(self, table: str, document: str, **variables: Any) -> "Plan":

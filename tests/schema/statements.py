@@ -1,0 +1,41 @@
+"""What goes from the served application to the database while a test listens."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+from sqlalchemy import event
+
+from tests.schema.api import Server
+
+Statement = tuple[str, tuple[Any, ...]]
+
+
+@contextmanager
+def listening(server: Server) -> Iterator[list[Statement]]:
+    """Statements with their values, by a session or past it; but not that a token was used."""
+    statements: list[Statement] = []
+    engine = server.runtime.database.engine.sync_engine
+
+    def note(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        if not statement.startswith("UPDATE token"):
+            statements.append((statement, tuple(values)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("fetch", "fetchrow", "fetchval", "execute"):
+            patch.setattr(asyncpg.Pool, name, _noted(getattr(asyncpg.Pool, name), statements))
+        event.listen(engine, "before_cursor_execute", note)
+        try:
+            yield statements
+        finally:
+            event.remove(engine, "before_cursor_execute", note)
+
+
+def _noted(method: Any, statements: list[Statement]) -> Any:
+    async def noted(pool: Any, statement: str, *values: Any, **options: Any) -> Any:
+        statements.append((statement, values))
+        return await method(pool, statement, *values, **options)
+
+    return noted
