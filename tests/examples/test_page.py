@@ -1,0 +1,77 @@
+"""docs/clients.md shows parts of programs that are run, documents that fit the schema, and commands that work."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+from graphql import build_schema, parse, validate
+
+from tests.examples.page import BLOCKS, PAGE, Block
+from tests.examples.programs import running
+from tests.processes import ROOT, Up
+
+SCHEMA = build_schema((ROOT / "schema/schema.graphql").read_text())
+COPIED = [block for block in BLOCKS if block.source]
+DOCUMENTS = [block for block in BLOCKS if block.language == "graphql"]
+COMMANDS = [block for block in BLOCKS if block.note == "run"]
+
+
+def test_every_block_is_a_copy_a_document_or_a_command():
+    elsewhere = [block for block in BLOCKS if block.note.startswith("run in ")]  # test_typed.py runs these
+
+    assert len(COPIED) >= 8
+    assert len(COPIED) + len(DOCUMENTS) + len(COMMANDS) + len(elsewhere) == len(BLOCKS)
+
+
+@pytest.mark.parametrize("block", COPIED, ids=lambda block: block.source)
+def test_what_it_shows_of_a_program_is_in_that_program(block: Block):
+    assert block.text.strip()
+    source = (ROOT / block.source).read_text()
+    indents = {re.match(" *", line)[0] for line in source.splitlines()}  # type: ignore[index]
+
+    assert any(textwrap.indent(block.text, indent) in source for indent in indents)
+
+
+@pytest.mark.parametrize("block", DOCUMENTS, ids=lambda block: block.text.split("(")[0].strip()[:30])
+def test_its_documents_fit_the_schema(block: Block):
+    assert validate(SCHEMA, parse(block.text)) == []
+
+
+@pytest.mark.parametrize("block", COMMANDS, ids=lambda block: block.text.split()[0])
+async def test_its_commands_are_answered_with_data(block: Block, server: Up, tmp_path: Path):
+    environment = {"PILOTLIGHT_URL": server.graphql_url, "PILOTLIGHT_TOKEN": server.token}
+
+    async with running(["bash", "-c", block.text], tmp_path, **environment) as command:
+        await command.ends()
+
+    said = "".join(command.lines)
+    assert '"data":{' in said, command.said
+    assert '"errors"' not in said
+
+
+def test_the_codes_that_it_explains_exist_and_none_is_forgotten():
+    table = PAGE.split("**1. `errors` beside `data`**")[1].split("**2.")[0]
+    cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("| ") and "---" not in row][1:]
+    told = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)*\b", " ".join(cells)))
+    told |= {f"INVALID_{rest}" for cell in cells for rest in re.findall(r"(?<= )_([A-Z_]+)", cell)}
+    source = "\n".join(file.read_text() for file in (ROOT / "schema").rglob("*.py"))
+    # As an extension of an error, or as the refusal of a whole request.
+    made = set(re.findall(r'(?:"code": |code=)"([A-Z_]+)"', source))
+    made |= set(re.findall(r'Refusal\(\s*\d+,\s*f?"[^"]*",\s*"([A-Z_]+)"', source))
+
+    assert made - told == set()
+    assert [code for code in told if code not in source] == []
+
+
+def test_its_links_lead_somewhere():
+    for link in re.findall(r"\]\(([^)]+)\)", PAGE):
+        if "://" not in link:
+            file, _, heading = link.partition("#")
+            assert (ROOT / "docs" / file).exists(), link
+            assert not heading or heading in anchors_of(ROOT / "docs" / file), link
+
+
+def anchors_of(file: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
