@@ -33,7 +33,8 @@ class Shield:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             send = _shielded(send)
-        if self._checks_host and not self._knows(_host_of(scope)):
+        host = _host_of(scope) if self._checks_host else None
+        if host is not None and not self._knows(host):
             await _refuse(scope, receive, send)
         else:
             await self._app(scope, receive, send)
@@ -52,9 +53,10 @@ def is_loopback_name(host: str) -> bool:
         return False
 
 
-def _host_of(scope: Scope) -> str:
-    host = next((value for name, value in scope["headers"] if name == b"host"), b"")
-    return re.sub(r":\d*$", "", host.decode("latin-1").lower())
+def _host_of(scope: Scope) -> str | None:
+    """The name without its port. Every browser says one; the checks of a load balancer may not."""
+    host = next((value for name, value in scope["headers"] if name == b"host"), None)
+    return None if host is None else re.sub(r":\d*$", "", host.decode("latin-1").lower())
 
 
 def _shielded(send: Send) -> Send:

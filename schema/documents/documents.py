@@ -34,7 +34,7 @@ from schema.documents.size import Cycle, check_size
 from server.config import Settings
 from server.errors import StartupProblem
 
-MOST_CHARACTERS = 4 * 1024 * 1024  # of all texts that are kept; what is made out of them is some thirty times as much
+MOST_KEPT = 50_000  # tokens of all documents that are kept, some 0.6 KB each; a hundred characters count as one
 MOST_ERRORS = 20
 RULES = (
     # The first takes time that grows with the square of what is repeated: overlap.py does its work.
@@ -64,7 +64,7 @@ class Documents:
         self._hides_suggestions = not has_suggestions
         self._assumed = assumed_for(schema)
         self._known: OrderedDict[str, Document] = OrderedDict()
-        self._characters = 0
+        self._weight = 0
         self._learned = Learned()
         self._is_closed = is_closed
         self._persisted = self._checked(persisted) if persisted is not None else {}
@@ -114,10 +114,10 @@ class Documents:
         document = self._made(text)
         if isinstance(document, Document):
             self._known[text] = document
-            self._characters += len(text)
-            while self._characters > MOST_CHARACTERS:
-                oldest, _ = self._known.popitem(last=False)
-                self._characters -= len(oldest)
+            self._weight += _weight(document)
+            while self._weight > MOST_KEPT:
+                _, oldest = self._known.popitem(last=False)
+                self._weight -= _weight(oldest)
         return document
 
     def _made(self, text: str) -> Document | list[GraphQLError]:
@@ -171,6 +171,10 @@ class Documents:
         if problems:
             raise StartupProblem("these documents of PERSISTED_DOCUMENTS are not right:\n" + "\n".join(problems))
         return found
+
+
+def _weight(document: Document) -> int:
+    return (document.node.token_count or 0) + len(document.text) // 100
 
 
 def _parsed(text: str, limits: Limits) -> DocumentNode:

@@ -52,4 +52,5 @@ def _executor(
         raw_variable_values=variables,
         operation_name=operation.name,
         is_awaitable=optimized_is_awaitable,
+        hide_suggestions=not context.services.settings.suggestions,
     )

@@ -40,6 +40,7 @@ async def begin(schema: Schema, document: Document, request: Request, context: C
         context_value=context,
         raw_variable_values=request.variables,
         operation_name=request.operation_name,
+        hide_suggestions=not context.services.settings.suggestions,
     )
     if isinstance(executor, list):
         raise Unfit(cast("list[GraphQLError]", executor))

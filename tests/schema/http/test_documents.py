@@ -21,6 +21,7 @@ from schema.documents.limits import Limits
 from schema.documents.overlap import check_overlap
 from schema.root import schema
 from server.words import Role
+from tests.schema.api import serving
 from tests.schema.conftest import Api
 
 CORE = core_of(schema)
@@ -162,6 +163,14 @@ def test_suggestions_can_be_turned_off():
     wrong = "{ instances { nodes { nam } } }"
     assert "Did you mean" in refused(wrong).message
     assert "Did you mean" not in refused(wrong, Documents(CORE, has_suggestions=False)).message
+
+
+async def test_suggestions_for_variables_can_be_turned_off_with_them(api: Api):
+    document = "query ($s: [InstanceStatus!]) { instances(filter: {statuses: $s}) { totalCount } }"
+    assert "Did you mean" in (await api.ask(document, s=["RUNNIN"])).error["message"]
+    async with serving(api.server.runtime.database_url, api.server.simulator, suggestions=False) as server:
+        answer = await server.ask(document, token=api.token, variables={"s": ["RUNNIN"]})
+        assert answer.error["message"].endswith("The value does not exist in 'InstanceStatus' enum.")
 
 
 async def test_a_document_is_read_once_and_answers_with_its_own_variables(api: Api):

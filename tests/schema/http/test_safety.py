@@ -1,5 +1,6 @@
 """What pages elsewhere can't do, how often a token may ask, and what goes out with every answer."""
 
+import asyncio
 from typing import Any
 
 import orjson
@@ -110,6 +111,15 @@ async def test_a_server_of_this_machine_answers_to_no_name_that_others_can_point
         status, told, body = await asked(api.server, api.token, method=method, path=path, host=host)
         assert (status, code_of(body)) == (421, "UNKNOWN_HOST")
         assert told["x-content-type-options"] == "nosniff"
+
+
+async def test_who_says_no_name_is_no_browser(api: Api):
+    host, port = api.server.address.rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+    assert (await reader.readline()).split()[1] == b"200"
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_names_can_be_allowed_for_a_proxy_on_the_same_machine(api: Api):

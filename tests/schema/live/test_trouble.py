@@ -137,16 +137,16 @@ async def test_a_cohort_answers_exactly_as_the_library_would(api: Api):
         assert [bool(each.get("errors")) for each in ours] == [bool(each.errors) for each in theirs]
 
 
-def test_checked_documents_are_kept_up_to_so_many_characters(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(documents_module, "MOST_CHARACTERS", 1000)
+def test_checked_documents_are_kept_up_to_so_many_tokens(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(documents_module, "MOST_KEPT", 30)
     kept = Documents(core_of(schema))
     texts = [f"query Q{number} {{ __typename }}" + " " * 200 for number in range(20)]
     for text in texts:
         assert isinstance(kept.read(text), Document)
-    assert len(kept) == 1000 // len(texts[-1])
+    assert len(kept) == 30 // 7  # five tokens, and two for the characters
     assert kept.read(texts[-1]) is kept.read(texts[-1])
     assert not isinstance(kept.read("{ nothing }"), Document)
-    assert len(kept) == 1000 // len(texts[-1])
+    assert len(kept) == 30 // 7  # five tokens, and two for the characters
 
 
 @pytest.mark.parametrize(
