@@ -12,6 +12,11 @@ export function may(role: Role): boolean {
   return viewer.value === null || RANK[viewer.value.role] >= RANK[role];
 }
 
+// Jobs of all projects, caches: what concerns everybody is for those who run the server.
+export function runsServer(): boolean {
+  return viewer.value?.runsServer === true;
+}
+
 export function learnViewer(): () => void {
   let isOver = false;
   const learn = async () => {

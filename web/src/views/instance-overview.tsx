@@ -39,7 +39,7 @@ function Timeline({ instance, entries }: { instance: Detail; entries: readonly E
     <Panel title="Timeline" aside={<span class="muted figures">{major.length} transitions</span>}>
       <ol class="timeline">
         {steps.toReversed().map((step, place) => (
-          <li key={step.key} class={step.isMajor ? toneOf(step.entry.status ?? "CREATING") : "minor"}>
+          <li key={step.key} class={step.isMajor ? `${toneOf(step.entry.status ?? "CREATING")} ${until.get(step.key) ? "past" : ""}` : "minor"}>
             <span class="dot">{step.isMajor && <Shape tone={toneOf(step.entry.status ?? "CREATING")} />}</span>
             <div class="what">{describe(step.entry, instance, before(entries, entries.length - 1 - place))}</div>
             <div class="when">
@@ -253,8 +253,9 @@ function Facts({ instance }: { instance: Detail }) {
           </>
         )}
         <dt>Id</dt>
-        <dd class="mono">
-          {instance.id} <Copy text={instance.id} label="the id" />
+        <dd class="mono with-copy">
+          <span>{instance.id}</span>
+          <Copy text={instance.id} label="the id" />
         </dd>
         {instance.novitaId && (
           <>

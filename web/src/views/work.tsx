@@ -7,7 +7,7 @@ import {
 } from "../generated/api.ts";
 import { count, moment, seconds, words } from "../format.ts";
 import { toast } from "../live/toasts.ts";
-import { may } from "../live/viewer.ts";
+import { may, runsServer } from "../live/viewer.ts";
 import { Chip } from "../ui/chip.tsx";
 import { confirmed } from "../ui/confirm.tsx";
 import { Icon } from "../ui/icons.tsx";
@@ -97,7 +97,7 @@ function Kinds({ kinds }: { kinds: readonly Kind[] }) {
                 <td data-label="Pickup p95" class="right">{seconds(kind.pickupP95)}</td>
                 <td data-label="Run p95" class="right">{seconds(kind.runP95)}</td>
                 <td class="right">
-                  <button type="button" class="button small" disabled={!may("ADMIN")} onClick={() => holdOrLetGo(kind)} aria-label={`${kind.pausedAt ? "Let go" : "Hold back"}: ${words(kind.kind)}`}>
+                  <button type="button" class="button small" disabled={!runsServer()} onClick={() => holdOrLetGo(kind)} aria-label={`${kind.pausedAt ? "Let go" : "Hold back"}: ${words(kind.kind)}`}>
                     <Icon name={kind.pausedAt ? "start" : "pause"} size={12} />
                     {kind.pausedAt ? "Let go" : "Hold back"}
                   </button>
