@@ -22,7 +22,6 @@ SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "wal_level": "replica",
-    "fsync": "off",
     "shared_buffers": "32MB",
     "max_connections": "100",
     "hot_standby_feedback": "on",
@@ -35,13 +34,15 @@ class Server:
 
     data: Path
     port: int
+    fsync: bool = False  # what lives as long as a test need not survive a crash
     process: asyncio.subprocess.Process | None = None
 
     def url(self, name: str = "postgres") -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
 
     async def start(self) -> None:
-        options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        settings = SETTINGS | ({} if self.fsync else {"fsync": "off"})
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self.process = await _spawn(self.data, "postgres", "-D", str(self.data), "-p", str(self.port), *options)
         await sooner_or_later(self.answers)
 
@@ -77,10 +78,10 @@ class Server:
 
 
 @asynccontextmanager
-async def primary_and_replica() -> AsyncIterator[tuple[Server, Server]]:
+async def primary_and_replica(*, fsync: bool = False) -> AsyncIterator[tuple[Server, Server]]:
     folder = Path(tempfile.mkdtemp(prefix="pilotlight-replica-"))
     folder.chmod(0o755)
-    primary, replica = (Server(_folder(folder / name), free_port()) for name in ("primary", "replica"))
+    primary, replica = (Server(_folder(folder / name), free_port(), fsync) for name in ("primary", "replica"))
     try:
         await run_as_server(
             primary.data, "initdb", "-D", str(primary.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N"
