@@ -77,7 +77,7 @@ async def _write(url: str, seconds: float, writers: int) -> float:
 
     async def work() -> None:
         nonlocal done
-        about = {"type": EventType.INSTANCE_CHANGED, "project_id": PROJECT, "instance_id": new_id()}
+        instance_id = new_id()
         while time.monotonic() < over:
             async with database.write() as session:
                 await append(
