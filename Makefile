@@ -13,7 +13,7 @@ WORKERS ?= 2
 .DEFAULT_GOAL := help
 .PHONY: help up test check lint types contracts schema schema-check deploy-check tests bench-queue bench-client \
   bench-simulator bench-create bench-monitor bench-probes bench-live bench-scale bench-observe trace-picture chaos chaos-short chaos-create \
-  chaos-live chaos-queue chaos-failover \
+  chaos-live chaos-queue chaos-failover bench-replication \
   web web-test web-shots bench-dashboard graphiql format lock clean
 
 help: ## List these commands
@@ -90,6 +90,9 @@ bench-live: $(VENV)/.installed ## Watchers: fan-out, latency, memory, leaks, sta
 
 chaos-live: $(VENV)/.installed ## Kill what serves 100 watchers; compare each record with the log (ARGS="--seed 7")
 	$(BIN)/python -m tests.chaos.live $(ARGS)
+
+bench-replication: $(VENV)/.installed ## What a standby costs each commit, and what reading from it takes off the primary
+	$(BIN)/python -m bench.replication $(ARGS)
 
 chaos-failover: $(VENV)/.installed ## Kill the primary of a Patroni cluster under load (ARGS="--seed 7 --failovers 30")
 	$(BIN)/python -m tests.chaos.failover $(ARGS)
