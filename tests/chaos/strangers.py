@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import random
 from collections import Counter
 from typing import Any
@@ -128,7 +129,9 @@ async def hostile_queries(url: str, token: str, seconds: float) -> None:
             for number in range(first, 10_000):
                 with contextlib.suppress(*GONE):
                     async with http.post(
-                        url, json=HOSTILE[number % len(HOSTILE)], headers={"authorization": f"Bearer {token}"}
+                        url,
+                        data=io.BytesIO(orjson.dumps(HOSTILE[number % len(HOSTILE)])),
+                        headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
                     ) as response:
                         await response.read()
 

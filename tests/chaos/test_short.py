@@ -6,7 +6,7 @@ from tests.chaos.run import chaos
 from tests.chaos.schedule import MEMBERS, WEIGHTS, schedule
 from tests.chaos.verdict import INVARIANTS
 
-SEED = 7
+SEED = 277  # of four hundred, the one with the most kinds of faults in so short a time
 
 
 @pytest.mark.slow
