@@ -335,13 +335,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
     parser.add_argument("--failovers", type=int, default=Plan.failovers)
+    parser.add_argument("--kinds", nargs="+", default=Plan.kinds, choices=sorted(set(Plan.kinds)))
     given = parser.parse_args()
     reason = why_not()
     if reason is not None:
         _say(reason)
         return 2
     _say(f"seed {given.seed}")
-    report = asyncio.run(chaos(Plan(**vars(given))))
+    report = asyncio.run(chaos(Plan(seed=given.seed, failovers=given.failovers, kinds=tuple(given.kinds))))
     _say("\n".join(["", *report.lines()]))
     return 0 if report.is_well else 1
 

@@ -238,6 +238,8 @@ def _settings(made: Cluster, node: Node) -> dict[str, Any]:
                 "loop_wait": LOOP_WAIT,
                 "retry_timeout": RETRY_TIMEOUT,
                 "synchronous_mode": True,
+                "primary_start_timeout": 10,  # a crashed primary that takes longer to come up again is replaced
+                "master_start_timeout": 10,  # its name before Patroni 3.1
                 "postgresql": {
                     "use_pg_rewind": True,
                     "use_slots": True,
