@@ -95,7 +95,7 @@ class Breaking:
             case "receiver trouble":
                 await self._receiver.for_a_while(fault.how, fault.seconds)
             case "hostile queries":
-                await strangers.hostile_queries(self._url(fault.victim), stage.secrets.token, fault.seconds)
+                await strangers.hostile_queries(self._url(fault.victim), stage.secrets.stranger, fault.seconds)
             case "socket flood":
                 await strangers.socket_flood(self._url(fault.victim), stage.secrets.stranger, fault.seconds)
             case "slow readers":
