@@ -192,7 +192,7 @@ class Exchange:
         body: dict[str, Any] = {"errors": errors}
         if extensions is not None:
             body["extensions"] = extensions
-        await self._send(send, status, body)
+        await self._send(send, status, body, ((b"retry-after", b"1"),) if status == 503 else ())
 
     async def _send(
         self, send: Send, status: int, body: dict[str, Any], headers: tuple[tuple[bytes, bytes], ...] = ()

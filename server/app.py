@@ -33,11 +33,11 @@ def create_app(runtime: Runtime, pages: Pages | None = None) -> Starlette:
     )
     app = Starlette(
         routes=[
-            *pages.routes(),
-            *_looks(runtime, edge.hub),
-            # Route and WebSocketRoute: a Mount answers POST with a redirect and a WebSocket with 403.
+            # First, for it is asked for most. A Mount answers POST with a redirect and a WebSocket with 403.
             Route("/graphql", Observed(edge)),
             WebSocketRoute("/graphql", edge),
+            *pages.routes(),
+            *_looks(runtime, edge.hub),
         ],
     )
     app.state.hub = edge.hub  # whoever serves the application stops it before the server

@@ -2,6 +2,7 @@
 
 from asyncio import TimerHandle, Transport
 from typing import Any, cast
+from uuid import uuid4
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -9,6 +10,18 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from server.config import Settings
 
 MOST_HEAD_BYTES = 64 * 1024
+REASONS = {
+    400: "This is not HTTP.",
+    408: "The request was not sent in time.",
+    414: "The address is too long.",
+    431: "The head of the request is too long.",
+}
+HEADERS = (
+    "content-type: application/json; charset=utf-8",
+    "x-content-type-options: nosniff",
+    "cache-control: no-store",
+    "connection: close",
+)
 LOOKS = 4  # times within the shortest patience
 SLOWEST_LOOK = 5.0  # seconds
 
@@ -108,14 +121,16 @@ class Patient(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "BAD_REQUEST")
+
     def _refuse(self, status: int, code: str) -> None:
-        message = {408: "The request was not sent in time.", 414: "The address is too long."}.get(
-            status, "The head of the request is too long."
-        )
-        error = {"message": message, "extensions": {"code": code, "retryable": status == 408}}
-        body = orjson.dumps({"errors": [error]})
-        head = b"content-type: application/json; charset=utf-8\r\ncache-control: no-store\r\nconnection: close\r\n"
-        self.transport.write(b"%scontent-length: %d\r\n%s\r\n%s" % (STATUS_LINE[status], len(body), head, body))
+        """In the form of every other error, though nothing that answers requests has been reached."""
+        request_id = f"req_{uuid4().hex[:20]}"
+        extensions = {"code": code, "retryable": status == 408, "requestId": request_id}
+        body = orjson.dumps({"errors": [{"message": REASONS[status], "extensions": extensions}]})
+        lines = [f"x-request-id: {request_id}", f"content-length: {len(body)}", *HEADERS, "", ""]
+        self.transport.write(STATUS_LINE[status] + "\r\n".join(lines).encode() + body)
         self.transport.close()
 
     def _stop_looking(self) -> None:

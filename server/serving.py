@@ -90,7 +90,7 @@ async def http(runtime: Runtime, listener: socket.socket, *, pages: Pages | None
 async def looks(runtime: Runtime, listener: socket.socket) -> AsyncGenerator[None]:
     """For a process that only runs jobs: whether it is well, and its figures."""
     config = uvicorn.Config(
-        create_worker_app(runtime),
+        Shield(create_worker_app(runtime), runtime.settings),
         http=patient(runtime.settings),
         log_config=None,
         lifespan="off",

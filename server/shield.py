@@ -1,6 +1,7 @@
 """Around every answer: by which name we were called, and what browsers may do with what they get."""
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 from uuid import uuid4
 
@@ -43,6 +44,7 @@ class Shield:
         return host in self._hosts or is_loopback_name(host)
 
 
+@lru_cache(maxsize=64)
 def is_loopback_name(host: str) -> bool:
     """Of a name without its port."""
     if host == "localhost" or host.endswith(".localhost"):

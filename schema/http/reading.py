@@ -22,7 +22,7 @@ async def read(scope: Scope, headers: dict[bytes, bytes], receive: Receive, *, m
     if scope["method"] == "GET":
         given = _parameters(scope["query_string"])
     else:
-        _check_type(headers.get(b"content-type"))
+        _check_type(headers.get(b"content-type"), headers.get(b"content-encoding", b"identity"))
         given = _json(await _body(headers, receive, most_bytes), "The body")
     try:
         return read_request(given)
@@ -30,8 +30,10 @@ async def read(scope: Scope, headers: dict[bytes, bytes], receive: Receive, *, m
         raise Refusal(400, f"{error}.") from None
 
 
-def _check_type(content_type: bytes | None) -> None:
+def _check_type(content_type: bytes | None, encoding: bytes) -> None:
     """Only JSON: a form's types may be sent by any page on the web without asking first."""
+    if encoding.lower() != b"identity":
+        raise Refusal(415, "Send the body as it is, not compressed.", "UNSUPPORTED_MEDIA_TYPE")
     if content_type is None:
         raise Refusal(415, "Say what you send: Content-Type: application/json.", "UNSUPPORTED_MEDIA_TYPE")
     kind, _, rest = content_type.lower().partition(b";")

@@ -193,7 +193,9 @@ async def test_the_limit_of_a_body_is_exact(api: Api, length: int):
 async def test_nonsense_is_no_http(api: Api):
     async with line(api.server) as broken:
         broken.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 10 + b"\r\n\r\n")
-        assert (await broken.answer())[0] == 400
+        status, headers, body = await broken.answer()
+        assert (status, code_of(body)) == (400, "BAD_REQUEST")
+        assert orjson.loads(body)["errors"][0]["extensions"]["requestId"] == headers["x-request-id"]
 
 
 async def test_a_query_that_takes_too_long_is_ended_and_a_change_is_carried_through(

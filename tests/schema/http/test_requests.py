@@ -1,5 +1,6 @@
 """GraphQL over HTTP to the letter: what may be sent, in which form it is answered, and with which status."""
 
+import gzip
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -194,6 +195,11 @@ async def test_batches_are_refused_in_so_many_words(api: Api):
 async def test_only_json_in_utf8_is_read(api: Api, content_type: str | None):
     """The first four are what any page on the web may send without asking first."""
     got = await sent(api, TYPENAME, content_type=content_type)
+    assert (got.status, got.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
+
+
+async def test_a_compressed_body_is_not_read(api: Api):
+    got = await sent(api, gzip.compress(b'{"query": "{ __typename }"}'), content_encoding="gzip")
     assert (got.status, got.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
 
 

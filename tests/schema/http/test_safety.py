@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
+from structlog.testing import capture_logs
 from websockets.exceptions import InvalidStatus
 
 from server.shield import is_loopback_name
@@ -179,3 +180,20 @@ async def test_what_was_sent_in_the_wrong_place_is_not_repeated_in_errors(api: A
         answer = await api.ask(f"mutation {{ createInstance(input: {literal}) {{ errors {{ code }} }} }}")
         assert answer.body["errors"]
         assert secret not in str(answer.body), answer.body
+
+
+async def test_no_log_line_has_a_token_or_a_variable_in_it(api: Api):
+    secret = "hunter2-is-my-password"
+    create = "mutation ($i: CreateInstanceInput!) { createInstance(input: $i) { errors { code message } } }"
+    with capture_logs() as lines:
+        await asked(api.server, f"pl_{secret}")
+        await api.ask(create, i={"name": secret})
+        await api.ask("query ($n: String!) { instanceByName(name: $n) { id } }", n=secret)
+        await api.ask(f'{{ instanceByName(name: "{secret}") {{ nothing }} }}')
+        await api.server.ask("", token=api.token, raw=f'{{"query": "{secret}'.encode())
+        async with api.server.socket(f"pl_{secret}") as socket:
+            assert await socket.close_code() == 4403
+    told = str(lines)
+    assert "request.answered" in told
+    assert secret not in told
+    assert api.token not in told
