@@ -1,7 +1,11 @@
-"""Pictures of every view: python -m tests.web.shots [FOLDER]. A throw-away server is run for them."""
+"""Pictures of every view, of a throw-away server: python -m tests.web.shots [--docs].
+
+With --docs those that the documentation shows are put there, too.
+"""
 
 import asyncio
 import json
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -10,9 +14,12 @@ from tests.processes import up
 from tests.web.browser import WEB, run_node
 from tests.web.seed import seed
 
+DOCS = WEB.parent / "docs" / "images"
+SHOWN = {"fleet.png": "fleet-1280-dark.png", "instance.png": "instance-failed-1280-light.png"}
+
 
 async def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else WEB / "shots").resolve()
+    folder = WEB / "shots"
     with tempfile.TemporaryDirectory(prefix="pilotlight-home-", ignore_cleanup_errors=True) as home:
         async with up(Path(home)) as running:
             base = running.graphql_url.removesuffix("/graphql")
@@ -20,6 +27,9 @@ async def main() -> None:
             given = ("--ready", seeded.ready, "--failed", seeded.failed, "--shots", str(folder))
             report = json.loads(await run_node("e2e/tour.mjs", base, *given))
     sys.stdout.write(f"{len(report['visited'])} pictures in {folder}\n")
+    if "--docs" in sys.argv:
+        for name, source in SHOWN.items():
+            shutil.copyfile(folder / source, DOCS / name)
     for found in (*report["problems"], *report["overflowing"], *report["axe"]):
         sys.stdout.write(f"{found}\n")
 

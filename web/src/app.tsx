@@ -1,5 +1,5 @@
 // The frame: where one can go, whether one is connected, and the view in the middle.
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { connect } from "./api/live.ts";
 import { followFleet } from "./live/fleet.ts";
 import { learnViewer } from "./live/viewer.ts";
@@ -35,7 +35,8 @@ function Frame() {
   const place = route.value;
   const here = place.view === "instance" ? "fleet" : place.view;
 
-  useEffect(() => {
+  // A layout effect: it comes before the effects of the views, which subscribe as soon as they are shown.
+  useLayoutEffect(() => {
     const disconnect = connect();
     const unfollow = followFleet();
     const forget = learnViewer();
