@@ -147,12 +147,19 @@ function distance(finishedAt: string | null, at: number): number {
   return finishedAt ? Math.abs(Date.parse(finishedAt) - at) : Number.POSITIVE_INFINITY;
 }
 
+const NOWHERE: Partial<Record<Detail["status"], string>> = {
+  EXITED: "Nowhere while it is stopped.",
+  FAILED: "It has no address.",
+  DELETING: "Nowhere: it is being removed.",
+  DELETED: "Nowhere: it is gone.",
+};
+
 function Reach({ instance }: { instance: Detail }) {
   return (
     <Panel title="How to reach it">
       {instance.endpoints.length === 0 ? (
         <p class="body muted">
-          {instance.status === "EXITED" ? "Nowhere while it is stopped." : "Its addresses appear here as soon as the machine is up."}
+          {NOWHERE[instance.status] ?? "Its addresses appear here as soon as the machine is up."}
         </p>
       ) : (
         <ul class="reach">
