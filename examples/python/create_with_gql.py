@@ -10,7 +10,7 @@ import sys
 
 from gql import Client, GraphQLRequest
 from gql.transport.aiohttp import AIOHTTPTransport
-from gql.transport.exceptions import TransportQueryError
+from gql.transport.exceptions import TransportError, TransportQueryError
 from gql.transport.websockets import WebsocketsTransport
 
 URL = os.environ.get("PILOTLIGHT_URL", "http://127.0.0.1:8000/graphql")
@@ -83,3 +83,5 @@ if __name__ == "__main__":
     except TransportQueryError as refused:
         # Not about what was asked for, but about asking: no token, too many requests, a fault of the server.
         sys.exit(f"refused: {refused.errors}")
+    except TransportError as lost:
+        sys.exit(f"no answer ({type(lost).__name__}). Run it again: the key makes that safe.")

@@ -8,7 +8,7 @@ import pytest
 from graphql import build_schema, parse, validate
 
 from tests.examples.page import BLOCKS, PAGE, Block
-from tests.examples.programs import running
+from tests.examples.programs import EXAMPLES, running
 from tests.processes import ROOT, Up
 
 SCHEMA = build_schema((ROOT / "schema/schema.graphql").read_text())
@@ -70,6 +70,17 @@ def test_its_links_lead_somewhere():
             file, _, heading = link.partition("#")
             assert (ROOT / "docs" / file).exists(), link
             assert not heading or heading in anchors_of(ROOT / "docs" / file), link
+
+
+def test_every_example_is_in_the_list_and_run_by_a_test():
+    listed = set(re.findall(r"\]\(([^)]+)\)", (EXAMPLES / "README.md").read_text())) - {"../docs/clients.md"}
+    programs = {
+        file for pattern in ("python*/*.py", "typescript/src/*.ts", "curl/*.sh") for file in EXAMPLES.glob(pattern)
+    }
+    tests = "\n".join(file.read_text() for file in Path(__file__).parent.glob("*.py")) + PAGE
+
+    assert listed == {str(file.relative_to(EXAMPLES)) for file in programs}
+    assert [file for file in programs if file.name.replace(".ts", ".js") not in tests] == []
 
 
 def anchors_of(file: Path) -> set[str]:

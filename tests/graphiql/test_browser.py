@@ -1,46 +1,46 @@
 """GraphiQL as it is used: a real browser, a real server, and no other host in reach."""
 
+import asyncio
 import json
 import os
-import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
+from server.building import GRAPHIQL, BuildFailed, Npm, build, find_npm
 from tests.conftest import DatabaseMaker
-from tests.processes import ROOT, Up, up
+from tests.processes import Up, up
+from tests.web.browser import CHROMIUM
 
-CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 
 
 @pytest.fixture(scope="module")
-def built() -> None:
-    """As `make graphiql` does it: once, and again when its sources change."""
-    if shutil.which("npm") is None:
-        pytest.skip("there is no npm to build GraphiQL with")
-    command = [sys.executable, "-m", "server.building", "graphiql"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170)
-    assert done.returncode == 0, done.stdout + done.stderr
+async def npm() -> Npm:
+    """The page, built from what is in the clone, and what has built it."""
+    try:
+        npm = await find_npm()
+    except BuildFailed as problem:
+        pytest.skip(f"no npm: {problem}")
+    if not await asyncio.to_thread(GRAPHIQL.looks_fresh):
+        await build(GRAPHIQL)
+    return npm
 
 
 @pytest.fixture(scope="module")
-async def server(
-    built: None, new_database: DatabaseMaker, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Up]:
+async def server(npm: Npm, new_database: DatabaseMaker, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
     async with up(tmp_path_factory.mktemp("home"), env={"DATABASE_URL": await new_database()}) as running:
         yield running
 
 
-async def test_it_is_used_with_nothing_else_in_reach(server: Up, tmp_path: Path):
+async def test_it_is_used_with_nothing_else_in_reach(server: Up, npm: Npm, tmp_path: Path):
     if CHROMIUM is None:
-        pytest.skip("there is no Chromium")
+        pytest.skip("no chromium: apt-get install chromium, or say where with CHROMIUM")
 
-    report = visit(server, tmp_path)
+    report = await visit(npm.node, server, tmp_path)
 
     assert report["elsewhere"] == []
     assert report["violations"] == []
@@ -61,17 +61,18 @@ async def test_it_is_used_with_nothing_else_in_reach(server: Up, tmp_path: Path)
     assert '"made-elsewhere"' in report["withoutToken"]["answer"]
 
 
-def visit(server: Up, shots: Path) -> dict[str, object]:
-    done = subprocess.run(
-        ["node", "test/visit.mjs", server.graphql_url, server.token, str(shots)],
-        cwd=ROOT / "web/graphiql",
+async def visit(node: str, server: Up, shots: Path) -> dict[str, Any]:
+    process = await asyncio.create_subprocess_exec(
+        *(node, "test/visit.mjs", server.graphql_url, server.token, str(shots)),
+        cwd=GRAPHIQL.folder,
         env={**os.environ, "CHROMIUM": str(CHROMIUM)},
-        capture_output=True,
-        text=True,
-        timeout=170,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    said, wrong = await process.communicate()
+    assert process.returncode == 0, wrong.decode()[-4000:]
+    return json.loads(said)
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/graphql-response+json", "*/*"])

@@ -18,6 +18,7 @@ export function Page() {
         schema={token ? undefined : null} // null: it is not asked for
         fetcher={fetcher}
         defaultTabs={TABS}
+        defaultTheme={themeOfTheDashboard()}
         defaultEditorToolsVisibility="variables"
       >
         <GraphiQL.Logo>
@@ -28,6 +29,12 @@ export function Page() {
       </GraphiQL>
     </>
   );
+}
+
+/** What was chosen there, until something is chosen here; null is what the system says. */
+function themeOfTheDashboard(): "light" | "dark" | null {
+  const chosen = localStorage.getItem("pilotlight.theme");
+  return chosen === "light" || chosen === "dark" ? chosen : null;
 }
 
 function TokenField({ token, onChange }: { token: string; onChange: (token: string) => void }) {
