@@ -115,7 +115,11 @@ class Servers:
 
 async def _connect(url: str, timeout: float, options: dict[str, Any]) -> Connection:
     attributes = {} if "target_session_attrs=" in url else {"target_session_attrs": "read-write"}
-    return await asyncpg.connect(url, timeout=timeout, **attributes, **options)
+    try:
+        return await asyncpg.connect(url, timeout=timeout, **attributes, **options)
+    except asyncpg.TargetServerAttributeNotMatched as error:
+        # As a server says it that is not ready yet: everybody knows already what to make of that.
+        raise asyncpg.CannotConnectNowError("it takes no writes at the moment") from error
 
 
 async def _look(url: str, timeout: float, options: dict[str, Any]) -> tuple[int, Connection]:

@@ -67,4 +67,4 @@ def is_database_gone(error: BaseException) -> bool:
         return False
     # A ConnectionError may as well come from the work itself; the driver's frames tell which one it is.
     frames = traceback.walk_tb(error.__traceback__)
-    return any(str(frame.f_globals.get("__name__")).startswith("asyncpg") for frame, _ in frames)
+    return any(str(frame.f_globals.get("__name__")).startswith(("asyncpg", "server.db.servers")) for frame, _ in frames)
