@@ -12,6 +12,7 @@ from schema.context import Context, Services
 from schema.documents.document import Document, Operation
 from schema.execution.run import Unfit, execute
 from schema.faults import shown
+from schema.rates import COST_OF_ONE, Rates
 from server.auth.caller import Caller
 from server.observe import requests
 
@@ -34,9 +35,10 @@ class Answer:
 class Answers:
     """`run` starts a task which the process waits for before it stops: changes are carried through."""
 
-    def __init__(self, services: Services, most_cost: int, run: Run) -> None:
+    def __init__(self, services: Services, most_cost: int, rates: Rates, run: Run) -> None:
         self._services = services
         self._most_cost = most_cost
+        self._rates = rates
         self._seconds = services.settings.query_timeout.total_seconds()
         self._run = run
 
@@ -47,6 +49,7 @@ class Answers:
         requests.carries(operation.kind.value, operation.fields)
         bind_contextvars(token_id=caller.token_id, project_id=caller.project_id)
         cost = operation.cost.of(variables)
+        self._rates.charge(caller.token_id, cost // COST_OF_ONE)
         extensions = {"cost": {"requested": cost, "limit": self._most_cost}}
         error = self.too_costly(cost)
         if error is not None:

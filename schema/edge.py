@@ -110,7 +110,7 @@ class Exchange:
             await self._once(request, caller, send)
 
     async def _once(self, request: Request, caller: Caller, send: Send) -> None:
-        document = self._hub.documents.find(request)
+        document = self._hub.read(request, caller)
         if not isinstance(document, Document):
             await self._fail(send, shown(document, self._request_id))
             return

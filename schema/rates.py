@@ -5,6 +5,8 @@ from collections import OrderedDict
 from uuid import UUID
 
 MOST_TOKENS = 10_000
+CHECKING = 10  # what it counts to have a document checked that is not known: that is as much work as ten requests
+COST_OF_ONE = 1_000  # a request that may cost more counts once more for each of these
 
 
 class Rates:
@@ -21,9 +23,18 @@ class Rates:
         if not self._most:
             return None
         moment = time.monotonic()
-        left, since = self._buckets.pop(token_id, (self._most, moment))
-        left = min(self._most, left + (moment - since) * self._a_second)
+        left = self._left(token_id, moment)
         self._buckets[token_id] = (left - 1 if left >= 1 else left, moment)
         if len(self._buckets) > MOST_TOKENS:
             self._buckets.popitem(last=False)  # whoever was silent for longest, and so has the fullest bucket
         return None if left >= 1 else max(1, round((1 - left) / self._a_second * 1000))
+
+    def charge(self, token_id: UUID, count: int) -> None:
+        """For work that was more than one request's. It is done all the same; the next ones have to wait for it."""
+        if self._most and count:
+            moment = time.monotonic()
+            self._buckets[token_id] = (max(self._left(token_id, moment) - count, -self._most), moment)
+
+    def _left(self, token_id: UUID, moment: float) -> float:
+        left, since = self._buckets.pop(token_id, (self._most, moment))
+        return min(self._most, left + (moment - since) * self._a_second)

@@ -66,6 +66,7 @@ class Documents:
         self._known: OrderedDict[str, Document] = OrderedDict()
         self._weight = 0
         self._learned = Learned()
+        self.checked = 0  # documents, since the start
         self._is_closed = is_closed
         self._persisted = self._checked(persisted) if persisted is not None else {}
         if is_closed and not self._persisted:
@@ -121,6 +122,7 @@ class Documents:
         return document
 
     def _made(self, text: str) -> Document | list[GraphQLError]:
+        self.checked += 1
         limits = self.limits
         if len(text) > limits.characters:
             return [too_much("characters", "QUERY_MAX_CHARACTERS", limits.characters, len(text))]

@@ -25,7 +25,7 @@ from schema.live.census import Census
 from schema.live.cohorts import Cohorts
 from schema.live.limits import Limits
 from schema.live.member import Errors
-from schema.rates import Rates
+from schema.rates import CHECKING, COST_OF_ONE, Rates
 from server.auth.caller import Caller
 from server.db.trouble import is_database_away
 from server.observe.requests import ERROR, OK, Arrival
@@ -50,7 +50,7 @@ class Hub:
         self.documents = Documents.of(core_of(schema), services.settings)
         self.rates = Rates(services.settings.request_rate_limit)
         self.cohorts = Cohorts(schema, services)
-        self.answers = Answers(services, self.documents.limits.cost, self._carry)
+        self.answers = Answers(services, self.documents.limits.cost, self.rates, self._carry)
         self.is_stopping = False
         self._greeting: dict[bytes, asyncio.Future[Caller | None]] = {}
         self._running: dict[asyncio.Task[Any], bool] = {}  # and whether it changes anything
@@ -107,12 +107,20 @@ class Hub:
             arrival.answered(OK if answer.has_data else ERROR)
             return answer
 
+    def read(self, request: Request, caller: Caller) -> Document | list[GraphQLError]:
+        """The document of a request, at the expense of whoever sends it."""
+        checked = self.documents.checked
+        document = self.documents.find(request)
+        if self.documents.checked != checked:
+            self.rates.charge(caller.token_id, CHECKING)
+        return document
+
     def find(self, request: Request, caller: Caller) -> tuple[Document, Operation] | Errors:
         """What somebody who is connected asks for, or why it is not begun."""
         wait = self.rates.take(caller.token_id)
         if wait is not None:
             return self.shown([too_often(wait)])
-        document = self.documents.find(request)
+        document = self.read(request, caller)
         if not isinstance(document, Document):
             return self.shown(document)
         try:
@@ -120,7 +128,9 @@ class Hub:
         except GraphQLError as error:
             return self.shown([error])
         if operation.kind is OperationType.SUBSCRIPTION:  # the others are counted where they are answered
-            too_costly = self.answers.too_costly(operation.cost.of(request.variables))
+            cost = operation.cost.of(request.variables)
+            self.rates.charge(caller.token_id, cost // COST_OF_ONE)
+            too_costly = self.answers.too_costly(cost)
             if too_costly is not None:
                 return self.shown([too_costly])
         return document, operation
