@@ -11,6 +11,7 @@ import typer
 import uvloop
 
 import schema as schema_package
+from schema.changes import undeclared
 from schema.root import schema as graphql_schema
 from server import alone, doctor
 from server.auth.tokens import DEFAULT_PROJECT, create_token, new_secret
@@ -37,6 +38,8 @@ Home = Annotated[Path | None, typer.Option(help="Folder for data (PILOTLIGHT_HOM
 ReadyFile = Annotated[Path | None, typer.Option(help="Written as JSON once everything answers.")]
 
 SDL_FILE = Path(str(schema_package.__file__)).parent / "schema.graphql"
+RELEASED_FILE = SDL_FILE.with_name("released.graphql")
+CHANGES_FILE = SDL_FILE.parents[1] / "CHANGELOG.md"
 
 
 def main() -> None:
@@ -135,11 +138,20 @@ def schema_print() -> None:
 
 
 @sdl.command("check")
-def schema_check() -> None:
-    """See whether the committed file is the schema that this code has."""
-    if not SDL_FILE.exists() or SDL_FILE.read_text().strip() != graphql_schema.as_str().strip():
+def schema_check(
+    released: Annotated[Path, typer.Option(help="The schema of the last release.")] = RELEASED_FILE,
+    changes: Annotated[Path, typer.Option(help="The list of changes, newest first.")] = CHANGES_FILE,
+) -> None:
+    """See whether the committed file is the schema that this code has, and breaks nobody without a word."""
+    present = graphql_schema.as_str()
+    if not SDL_FILE.exists() or SDL_FILE.read_text().strip() != present.strip():
         raise StartupProblem(f"{SDL_FILE.name} is not what the code has; run `make schema` and commit it")
-    typer.echo("the schema file is fresh")
+    said = changes.read_text() if changes.exists() else ""
+    broken = undeclared(released.read_text(), present, said)
+    if broken:
+        lines = "\n".join(f"  `{change.coordinate}`: {change.description}" for change in broken)
+        raise StartupProblem(f"the schema breaks its users, and {changes.name} does not name these:\n{lines}")
+    typer.echo("the schema file is fresh, and breaks nobody without a word")
 
 
 @app.command("doctor")
