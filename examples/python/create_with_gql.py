@@ -7,6 +7,7 @@ PILOTLIGHT_TOKEN=pl_... python create_with_gql.py trainer
 import asyncio
 import os
 import sys
+from typing import Any
 
 from gql import Client, GraphQLRequest
 from gql.transport.aiohttp import AIOHTTPTransport
@@ -65,6 +66,7 @@ async def main(name: str) -> None:
         sys.exit("\n".join(f"{error['code']}: {error['message']}" for error in answer["errors"]))
 
     # Subscriptions over WebSocket. This one begins with the operation as it is, so nothing can be missed before it.
+    operation: dict[str, Any] = {"status": "QUEUED", "error": None}
     socket = WebsocketsTransport(URL.replace("http", "ws", 1), init_payload=AUTHORIZATION)
     async with Client(transport=socket) as session:
         request = GraphQLRequest(FOLLOW, variable_values={"id": answer["operation"]["id"]})

@@ -20,6 +20,7 @@ export function Page() {
         defaultTabs={TABS}
         defaultTheme={themeOfTheDashboard()}
         defaultEditorToolsVisibility="variables"
+        showPersistHeadersSettings={false} // a token typed there is not written to disk
       >
         <GraphiQL.Logo>
           <a className="home" href="/" title="Back to the dashboard">
