@@ -28,20 +28,29 @@ class Together(Generic[Item, Result]):
         self._largest = largest
         self._at_once = at_once
         self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._under_way = 0
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself only holds them weakly
 
     async def add(self, item: Item) -> Result:
         """What `write` answers to this one. Whoever goes away before it is written is left out."""
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, answer))
-        if len(self._under_way) < self._at_once:
+        if self._under_way < self._at_once:
+            self._under_way += 1
             # In a context of its own: what it logs is not the first one's affair.
             task = asyncio.create_task(self._run(), name="together", context=Context())
-            self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return await answer
 
     async def _run(self) -> None:
+        try:
+            await self._write_all()
+        finally:
+            # In the same breath in which nobody was found waiting: whoever comes next begins anew.
+            self._under_way -= 1
+
+    async def _write_all(self) -> None:
         while batch := self._next():
             items = [item for item, _ in batch]
             try:

@@ -33,16 +33,16 @@ async def fleet(database: Database) -> Database:
     return database
 
 
-async def names(session: AsyncSession, part: str) -> list[str]:
-    wanted = InstanceFilter(name_contains=part)
+async def names(session: AsyncSession, part: str, *, starts_with: bool = False) -> list[str]:
+    wanted = InstanceFilter(name_starts_with=part) if starts_with else InstanceFilter(name_contains=part)
     return [row.name for row in await page_of_instances(session, project_id=PROJECT, wanted=wanted, first=50)]
 
 
-async def plan_of(database: Database, part: str) -> str:
+async def plan_of(database: Database, part: str, *, starts_with: bool = False) -> str:
     """As it is after many times: a plan for any text is made from the sixth on, if that looks cheaper."""
     async with database.read() as session:
         for _ in range(7):
-            await names(session, part)
+            await names(session, part, starts_with=starts_with)
         statements: list[Any] = []
         connection = await session.connection()
 
@@ -51,7 +51,7 @@ async def plan_of(database: Database, part: str) -> str:
 
         event.listen(connection.sync_connection, "before_cursor_execute", note)
         try:
-            await names(session, part)
+            await names(session, part, starts_with=starts_with)
         finally:
             event.remove(connection.sync_connection, "before_cursor_execute", note)
         statement, parameters = statements[-1]
@@ -61,6 +61,12 @@ async def plan_of(database: Database, part: str) -> str:
 
 async def test_a_part_that_few_names_have_is_found_by_its_index(fleet: Database):
     assert "instance_living_by_part_of_name" in await plan_of(fleet, "eedl")
+
+
+async def test_a_beginning_that_few_names_have_is_found_by_an_index_of_names(fleet: Database):
+    plan = await plan_of(fleet, "needle-1", starts_with=True)
+
+    assert "instance_living_by_part_of_name" in plan or "instance_living_by_start_of_name" in plan
 
 
 async def test_a_part_that_most_names_have_is_found_along_the_order_of_the_page(fleet: Database):
