@@ -256,10 +256,10 @@ def _conditions(project_id: UUID, wanted: InstanceFilter) -> list[ColumnElement[
         # LIKE, as its index can be walked for it whatever the database sorts by.
         start = wanted.name_starts_with.lower()
         conditions.append(func.lower(Instance.name).startswith(start, autoescape=True))
+        conditions += _has_parts_of(wanted.name_starts_with)
     if wanted.name_contains:
         conditions.append(Instance.name.icontains(wanted.name_contains, autoescape=True))
-        if len(wanted.name_contains) >= INDEXED_PART:
-            conditions.append(_has_parts_of(wanted.name_contains))
+        conditions += _has_parts_of(wanted.name_contains)
     if wanted.labels:
         conditions.append(Instance.labels.contains(dict(wanted.labels)))
         conditions.append(LABELLED)
@@ -288,14 +288,16 @@ def _conditions(project_id: UUID, wanted: InstanceFilter) -> list[ColumnElement[
     return conditions
 
 
-def _has_parts_of(words: str) -> ColumnElement[bool]:
+def _has_parts_of(words: str) -> list[ColumnElement[bool]]:
     """What the index of parts of names can answer: every three letters of these words are in the name.
 
     Written into the statement, not sent as a parameter: whether the index or the order of the page is the shorter way
     depends on how many have them, and a plan for any words would take the index for all of them.
     """
+    if len(words) < INDEXED_PART:
+        return []
     given = bindparam("part", words, type_=String(), literal_execute=True, unique=True)
-    return func.parts_of_name(Instance.name).op("@>", is_comparison=True)(func.parts_of_name(given))
+    return [func.parts_of_name(Instance.name).op("@>", is_comparison=True)(func.parts_of_name(given))]
 
 
 def _label_conditions(condition: LabelCondition) -> list[ColumnElement[bool]]:
