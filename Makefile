@@ -11,7 +11,7 @@ LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check lint types contracts schema schema-check deploy-check tests bench-queue bench-client \
+.PHONY: help up test check lint types contracts schema schema-check schema-lint schema-release deploy-check tests bench-queue bench-client \
   bench-simulator bench-create bench-monitor bench-probes bench-live bench-scale bench-observe trace-picture chaos chaos-short chaos-create \
   chaos-live chaos-queue chaos-failover bench-replication \
   web web-test web-shots bench-dashboard graphiql format lock clean
@@ -41,6 +41,12 @@ schema: $(VENV)/.installed ## Print the GraphQL schema into schema/schema.graphq
 
 schema-check: $(VENV)/.installed
 	$(BIN)/pilotlight schema check
+
+schema-lint: ## What graphql-schema-linter says about the schema (takes npm and the internet)
+	npx --yes -p graphql@16 -p graphql-schema-linter@3.0.1 graphql-schema-linter schema/schema.graphql
+
+schema-release: schema-check ## Make the present schema the one that later changes are compared with
+	cp schema/schema.graphql schema/released.graphql
 
 deploy-check: $(VENV)/.installed ## Dockerfile, compose files, front and manifests, without Docker or a cluster
 	$(BIN)/hadolint Dockerfile

@@ -37,7 +37,7 @@ class RotateWebhookSecretInput(MutationInput):
 class RotateWebhookSecretPayload(Payload):
     secret: str | None = strawberry.field(
         default=None,
-        description="whsec_ and the key in base64, as libraries for Standard Webhooks take it.",
+        description="The secret: whsec_ and the key in base64, as libraries for Standard Webhooks take it.",
     )
     old_secret_valid_until: datetime | None = strawberry.field(
         default=None, description="Until when the one before signs as well."

@@ -71,13 +71,13 @@ class KeyValue:
 @strawberry.type(description="A port that the instance exposes.")
 class Port:
     port: int = strawberry.field(description="The port inside the instance.")
-    type: str = strawberry.field(description="http or tcp, as the provider says it.")
+    type: str = strawberry.field(description="What it speaks: http or tcp, as the provider says it.")
 
 
 @strawberry.type(description="A port of the instance as it is reachable from outside, while it runs.")
 class Endpoint:
     port: int = strawberry.field(description="The port inside the instance.")
-    type: str = strawberry.field(description="http or tcp, as the provider says it.")
+    type: str = strawberry.field(description="What it speaks: http or tcp, as the provider says it.")
     address: str = strawberry.field(description="A URL for http, host:port for tcp.")
 
 
