@@ -68,6 +68,7 @@ class Plan:
     watchers: int = 8
     pause: float = 0.4  # of each caller between two creates
     nodes: int = 3
+    pairs: int = 2  # of an API and a worker; the first by the list of servers, the second by haproxy
     comes_back: bool = True  # the server that failed, before the next one does
     kinds: tuple[str, ...] = ("machine dies", "machine dies", "Patroni hangs", "PostgreSQL dies")
 
@@ -146,7 +147,8 @@ class Run:
         found: dict[str, Any] = {"simulator": await enter(pilotlight("simulate", "--port", str(port)))}
         await found["simulator"].says("http://")
         await control(self._simulator, "speed", {"speed": 50})
-        for number, url in enumerate((self._cluster.front_url(), self._cluster.url()), start=1):
+        ways = (self._cluster.url(), self._cluster.front_url())
+        for number, url in enumerate(ways[: self._plan.pairs], start=1):
             settings = {**SETTINGS, "DATABASE_URL": url, "NOVITA_API_BASE_URL": self._simulator}
             at = free_port()
             found[f"API {number}"] = await enter(pilotlight("serve", "--port", str(at), env=settings))

@@ -11,7 +11,9 @@ MISSING = why_not()
 @pytest.mark.slow
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 async def test_nothing_accepted_is_lost_and_nobody_misses_an_event_when_the_primary_dies():
-    report = await chaos(Plan(failovers=1, kinds=("machine dies",), nodes=2, comes_back=False, callers=2, watchers=3))
+    report = await chaos(
+        Plan(failovers=1, kinds=("machine dies",), nodes=2, pairs=1, comes_back=False, callers=2, watchers=3)
+    )
 
     assert report.is_well, "\n".join(report.lines())
     assert report.counts["failovers: another server promoted"] == 1
