@@ -15,6 +15,8 @@ from tests.conftest import DatabaseMaker
 from tests.processes import Up, up
 from tests.web.browser import CHROMIUM
 
+# The first of them waits for npm and the build, which stand back for everything else that runs.
+pytestmark = pytest.mark.timeout(400)
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 
 
