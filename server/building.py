@@ -20,6 +20,7 @@ from pathlib import Path
 import structlog
 
 from server.pages import Standing
+from server.progress import tell
 
 log = structlog.get_logger(__name__)
 
@@ -91,9 +92,9 @@ class Builder:
             for page in self._pages:
                 if await asyncio.to_thread(page.looks_fresh):
                     continue
-                log.info("page.building", page=page.name)
+                log.debug("page.building", page=page.name)
                 await build(page)
-                log.info("page.built", page=page.name)
+                tell("page.built", f"[dim]Built: {page.name}[/dim]", page=page.name)
             self.standing = Standing.ABSENT
         except BuildFailed as problem:
             self.standing = Standing.FAILED
