@@ -4,6 +4,7 @@ import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
 
 from tests.collector import Span
@@ -43,6 +44,11 @@ def parents(spans: list[Span], span: Span) -> list[str]:
     return names
 
 
+def is_whole(spans: list[Span]) -> bool:
+    """Whether all have come that others are below: a span is sent when it ends, and those below it end before."""
+    return {each.parent_id for each in spans} <= {CALLERS_SPAN, *(each.id for each in spans)}
+
+
 async def test_a_create_is_one_trace_from_the_caller_to_the_receiver(on: Stage):
     created = await on.create("traced", traceparent=CALLERS)
     await on.is_told(created)
@@ -50,6 +56,7 @@ async def test_a_create_is_one_trace_from_the_caller_to_the_receiver(on: Stage):
 
     sent = {got.headers["traceparent"].split("-")[2] for got in on.receiver.got}
     await eventually(lambda: sent <= {each.id for each in on.collector.of_trace(TRACE)})
+    await eventually(lambda: is_whole(on.collector.of_trace(TRACE)))
     spans = on.collector.of_trace(TRACE)
     [root] = [each for each in spans if each.name == "mutation createInstance"]
     assert root.parent_id == CALLERS_SPAN
@@ -98,13 +105,17 @@ async def test_a_create_is_one_story_in_the_logs_of_all_processes(on: Stage):
     assert len({each["trace_id"] for each in (accepted, *story)}) == 1
 
 
-async def test_no_secret_is_in_any_trace_or_log(on: Stage):
+async def test_no_secret_is_in_any_trace_log_or_metric(on: Stage):
     created = await on.create("secretive")
     await on.is_told(created)
     await eventually(lambda: any(each.attributes.get("pilotlight.instance_id") for each in on.collector.spans))
 
     seen = b"".join(on.collector.raw).decode("latin-1") + on.api.said + on.worker.said
     assert created.instance_id in seen
+    for base in (on.graphql_url.removesuffix("/graphql"), lines_of(on.worker, event="worker.ready")[0]["url"]):
+        async with aiohttp.ClientSession() as http, http.get(f"{base}/metrics") as response:
+            seen += await response.text()
+    assert 'pilotlight_webhook_deliveries_total{status="DELIVERED"}' in seen
     for secret in [*on.secrets, on.receiver.url]:
         assert secret not in seen
 
