@@ -1,6 +1,7 @@
 """The examples as their readers run them: as programs, with nothing but a URL and a token."""
 
 import asyncio
+import fcntl
 import os
 import shutil
 import signal
@@ -92,10 +93,13 @@ def typescript(name: str, *args: str) -> list[str]:
     if shutil.which("npm") is None:
         pytest.skip("there is no npm")
     installed, built = TYPESCRIPT / "node_modules/.package-lock.json", TYPESCRIPT / "dist" / name
-    if _is_older(installed, [TYPESCRIPT / "package-lock.json"]):
-        _npm("ci", "--prefer-offline", "--no-audit", "--no-fund")
-    if _is_older(built, [installed, TYPESCRIPT / "tsconfig.json", *(TYPESCRIPT / "src").iterdir()]):
-        _npm("run", "build")
+    # Test processes that want it at the same time take turns; the lock ends with whoever has it.
+    with (TYPESCRIPT / ".building").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _is_older(installed, [TYPESCRIPT / "package-lock.json"]):
+            _npm("ci", "--prefer-offline", "--no-audit", "--no-fund")
+        if _is_older(built, [installed, TYPESCRIPT / "tsconfig.json", *(TYPESCRIPT / "src").iterdir()]):
+            _npm("run", "build")
     return ["node", str(built), *args]
 
 
