@@ -4,8 +4,8 @@
     python -m bench.observe --seconds 3     longer rounds
 
 All servers run beside each other over one database and are asked in short turns, so that whatever else the machine does
-hits all of them. The server's CPU for each request is the figure to go by, and of all rounds the best: what others do to
-a machine only ever adds to it.
+hits all of them. The server's CPU for each request is the figure to go by, and of all rounds the best: what others do
+to a machine only ever adds to it.
 """
 
 import argparse
