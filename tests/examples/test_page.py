@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from graphql import build_schema, parse, validate
 
+from server.config import Settings
 from tests.examples.page import BLOCKS, PAGE, Block
 from tests.examples.programs import EXAMPLES, running
 from tests.processes import ROOT, Up
@@ -62,6 +63,14 @@ def test_the_codes_that_it_explains_exist_and_none_is_forgotten():
 
     assert made - told == set()
     assert [code for code in told if code not in source] == []
+
+
+def test_its_figures_are_those_of_the_settings():
+    fields = Settings.model_fields
+
+    assert f"requests a minute, {fields['request_rate_limit'].default:,} by default" in PAGE
+    assert f"pings every {fields['socket_ping_interval'].default.total_seconds():.0f} seconds" in PAGE
+    assert f"within {fields['webhook_timeout'].default.total_seconds():.0f} s" in PAGE
 
 
 def test_its_links_lead_somewhere():
