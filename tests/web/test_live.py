@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from tests.processes import Up, control, free_port, sooner_or_later, up
 from tests.web.browser import Browser, Servant
@@ -38,6 +39,7 @@ async def test_a_create_is_watched_to_ready_in_two_browsers_at_once(servant: Ser
         assert await browser.report(base) == {"problems": [], "strangers": []}
 
 
+@pytest.mark.timeout(400)
 async def test_a_server_that_is_killed_and_comes_back_leaves_nothing_unseen(servant: Servant, built: Path, home: Path):
     port = free_port()
     slowly = {"SIMULATOR_SPEED": "4"}

@@ -11,6 +11,7 @@ from tests.web.browser import CHROMIUM, run_node
 from tests.web.seed import seed
 
 
+@pytest.mark.timeout(400)
 async def test_every_view_is_well_in_both_themes_wide_and_narrow(running: Up):
     if CHROMIUM is None:
         pytest.skip("no chromium: apt-get install chromium, or say where with CHROMIUM")

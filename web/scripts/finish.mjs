@@ -1,10 +1,11 @@
 // Puts a finished build into place: whoever asks for the page meanwhile gets the old one or the new one, whole.
-import { existsSync, renameSync, rmSync } from "node:fs";
+import { copyFileSync, existsSync, renameSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 const web = join(dirname(fileURLToPath(import.meta.url)), "..");
 const old = join(web, "dist.old");
+copyFileSync(join(web, "src/generated/documents.json"), join(web, "dist.new/documents.json"));
 rmSync(old, { recursive: true, force: true });
 if (existsSync(join(web, "dist"))) renameSync(join(web, "dist"), old);
 renameSync(join(web, "dist.new"), join(web, "dist"));

@@ -1,5 +1,6 @@
 // Types for every document in src/documents, made from the server's schema. A document that does not fit it fails here,
 // so a page that builds asks only for what there is.
+import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -28,6 +29,7 @@ const fragments = new Map(
   document.definitions.filter((each) => each.kind === "FragmentDefinition").map((each) => [each.name.value, each]),
 );
 const needed = new Set();
+const texts = {};
 const body = document.definitions.map((each) => (each.kind === "FragmentDefinition" ? fragment(each) : operation(each)));
 const out = [
   "// Made by scripts/types.mjs from the schema and src/documents; not committed.",
@@ -37,6 +39,8 @@ const out = [
 ].join("\n\n");
 mkdirSync(dirname(TARGET), { recursive: true });
 writeFileSync(TARGET, `${out}\n`);
+// For servers that answer nothing but known documents.
+writeFileSync(join(dirname(TARGET), "documents.json"), `${JSON.stringify(texts, null, 2)}\n`);
 
 function fragment(definition) {
   const type = typeFromAST(schema, definition.typeCondition);
@@ -50,11 +54,12 @@ function operation(definition) {
     const type = typeFromAST(schema, each.type);
     return `${each.variable.name.value}${isNonNullType(type) ? "" : "?"}: ${input(type)}`;
   });
-  const sent = [print(definition), ...[...used(definition)].map((each) => print(fragments.get(each)))].join("\n");
+  const sent = squeezed([print(definition), ...[...used(definition)].map((each) => print(fragments.get(each)))].join("\n"));
+  texts[createHash("sha256").update(sent).digest("hex")] = sent;
   return [
     `export type ${name}Result = ${selected(definition.selectionSet, root)};`,
     `export type ${name}Variables = ${variables.length ? `{ ${variables.join("; ")} }` : "Record<string, never>"};`,
-    `export const ${name}: Document<${name}Result, ${name}Variables> = { text: ${JSON.stringify(squeezed(sent))} };`,
+    `export const ${name}: Document<${name}Result, ${name}Variables> = { text: ${JSON.stringify(sent)} };`,
   ].join("\n");
 }
 

@@ -21,6 +21,7 @@ export const stats = signal<WatchFleetStatsResult["fleetStats"] | null>(null);
 export function followFleet(): () => void {
   let stops: (() => void)[] = [];
   let isOver = false;
+  let failures = 0;
 
   const begin = () => {
     const rows = new Rows();
@@ -54,7 +55,7 @@ export function followFleet(): () => void {
     for (const stop of stops) stop();
     stops = [];
     isLoaded.value = false;
-    if (!isOver) setTimeout(() => !isOver && begin(), backoff(1));
+    if (!isOver) setTimeout(() => !isOver && begin(), backoff(failures++));
   };
 
   // Pages follow each other, so a large fleet is read from both ends at once, until they meet in the middle.
@@ -64,6 +65,7 @@ export function followFleet(): () => void {
     await Promise.all([readPages(rows, "DESC", newest, oldest), readPages(rows, "ASC", oldest, newest)]);
     if (isOver || fleet.value !== rows) return;
     rows.settle();
+    failures = 0;
     isLoaded.value = true;
     show();
   };
