@@ -11,7 +11,7 @@ from tests.chaos.stage import Stage, set_up
 from tests.chaos.verdict import Verdict, come_to_rest, judge
 from tests.processes import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 CALLERS = 3
 STOP_SECONDS = 60.0
