@@ -33,6 +33,7 @@ class Loaders:
         self.health: DataLoader[UUID, list[ProbeResult]] = DataLoader(self._health, cache=keep)
         self.webhook: DataLoader[UUID, tuple[str, datetime | None] | None] = DataLoader(self._webhooks, cache=keep)
         self.token: DataLoader[UUID, Token | None] = DataLoader(self._tokens, cache=keep)
+        self.any_token: DataLoader[UUID, Token | None] = DataLoader(self._any_tokens, cache=keep)
         self.project: DataLoader[UUID, Project | None] = DataLoader(self._projects, cache=keep)
         self.job: DataLoader[int, JobView | None] = DataLoader(self._jobs, cache=keep)
         self.delivery: DataLoader[UUID, Delivery | None] = DataLoader(self._delivery, cache=keep)
@@ -103,6 +104,12 @@ class Loaders:
     async def _tokens(self, ids: list[UUID]) -> list[Token | None]:
         async with self._database.read() as session:
             found = await get_tokens(session, ids, project_id=self._project_id)
+        return [found.get(id) for id in ids]
+
+    async def _any_tokens(self, ids: list[UUID]) -> list[Token | None]:
+        """For those who run the server."""
+        async with self._database.read() as session:
+            found = await get_tokens(session, ids, project_id=None)
         return [found.get(id) for id in ids]
 
     async def _projects(self, ids: list[UUID]) -> list[Project | None]:

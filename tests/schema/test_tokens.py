@@ -159,6 +159,9 @@ async def test_those_who_run_the_server_make_projects_and_their_first_tokens(api
     node = "query ($id: ID!) { node(id: $id) { ... on Project { name } } }"
     assert (await api.ask(node, token=admin, id=made["project"]["id"])).data["node"] == {"name": "shop"}
     assert (await api.ask(node, id=made["project"]["id"])).data["node"] is None
+    node = "query ($id: ID!) { node(id: $id) { ... on Token { name } } }"
+    assert (await api.ask(node, token=admin, id=first["token"]["id"])).data["node"] == {"name": "first"}
+    assert (await api.ask(node, id=first["token"]["id"])).data["node"] is None
 
 
 async def test_tokens_are_listed_by_role_and_by_whether_they_are_good(api: Api, admin: str):

@@ -164,7 +164,7 @@ def _given(type: Any, maker: random.Random, depth: int) -> Any:
     match type.name:
         case "Int" | "BigInt":
             return maker.choice([0, 1, -3, 99])
-        case "Float":
+        case "Float" | "Duration":
             return maker.choice([0.5, 2])
         case "Boolean":
             return maker.choice([True, False])
