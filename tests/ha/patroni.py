@@ -146,12 +146,14 @@ class Cluster:
     async def is_whole(self, *, within: float = 180) -> None:
         """Until every server runs, and one of them confirms each commit of the primary."""
 
+        members: list[Any] = []
+
         async def whole() -> bool:
             primary = await self.primary()
             if primary is None:
                 return False
             with suppress(aiohttp.ClientError, TimeoutError):
-                members = (await _get(primary.rest, "cluster"))["members"]
+                members[:] = (await _get(primary.rest, "cluster"))["members"]
                 replicas = [each for each in members if each["role"] != "leader" and each["state"] in GOOD]
                 is_safe = any(each["role"] == "sync_standby" for each in replicas)
                 return len(replicas) == len(self.nodes) - 1 and is_safe
@@ -160,7 +162,8 @@ class Cluster:
         try:
             await sooner_or_later(whole, within=within)
         except AssertionError:
-            raise AssertionError("\n".join(node.last_words() for node in self.nodes)) from None
+            words = [f"last seen: {members}", *(node.last_words() for node in self.nodes)]
+            raise AssertionError("\n".join(words)) from None
 
     async def execute(self, statement: str, *, name: str = "postgres") -> None:
         primary = await self.has_primary()
@@ -180,6 +183,7 @@ class Cluster:
 
 
 GOOD = ("running", "streaming")
+ANSWER_SECONDS = 10.0  # Patroni asks its server before it answers, and the machine may be busy
 
 
 @asynccontextmanager
@@ -331,7 +335,7 @@ def _belongs(process: psutil.Process, folder: Path) -> bool:
 async def _status(port: int, path: str) -> int | None:
     with suppress(aiohttp.ClientError, TimeoutError):
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS)) as session,
             session.get(f"http://127.0.0.1:{port}/{path}") as response,
         ):
             return response.status
@@ -340,7 +344,7 @@ async def _status(port: int, path: str) -> int | None:
 
 async def _get(port: int, path: str) -> Any:
     async with (
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ANSWER_SECONDS)) as session,
         session.get(f"http://127.0.0.1:{port}/{path}") as response,
     ):
         return json.loads(await response.read())
