@@ -65,11 +65,11 @@ class CompilingExecutor(StrawberryGraphQLCoreExecutionContext):
 
     plan: Plan | None = None
 
-    def follow(self, operation: Operation) -> None:
+    def follow(self, operation: Operation, *, is_known: bool = False) -> None:
         """Compile for this operation when it comes again, or use what was compiled for it before."""
         plan = _plans.get(operation)
         if plan is None:
-            is_known = operation in _plans
+            is_known = is_known or operation in _plans
             plan = Plan(Compiler(self.schema, self.fragments, self.operation)) if is_known else None
             _plans[operation] = plan
         self.plan = plan

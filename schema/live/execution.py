@@ -11,6 +11,7 @@ from schema.context import Context
 from schema.documents.core import core_of
 from schema.documents.document import Document
 from schema.documents.request import Request
+from schema.execution.executor import CompilingExecutor
 from schema.execution.run import Unfit
 from schema.live.feeds import Feed
 
@@ -33,8 +34,7 @@ class Execution:
 
 async def begin(schema: Schema, document: Document, request: Request, context: Context) -> Execution:
     """Raises Unfit when variables do not fit or the resolver refuses."""
-    kind = cast("Any", schema.execution_context_class)  # pyright: ignore[reportUnknownMemberType]
-    executor: Any = kind.build(
+    executor: Any = cast("Any", CompilingExecutor).build(
         core_of(schema),
         document.node,
         context_value=context,
@@ -44,6 +44,7 @@ async def begin(schema: Schema, document: Document, request: Request, context: C
     )
     if isinstance(executor, list):
         raise Unfit(cast("list[GraphQLError]", executor))
+    executor.follow(document.operation(request.operation_name), is_known=True)  # it will run for every message
     create = cast("Any", graphql.create_source_event_stream)  # pyright: ignore[reportUnknownMemberType]
     stream: Any = create(executor)
     if isawaitable(stream):

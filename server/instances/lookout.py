@@ -9,10 +9,11 @@ import random
 import time
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
+from server.clock import now
 from server.errors import NovitaError, PilotlightError, ProviderError
 from server.instances.observed import Seen, seen
 from server.novita.client import NovitaClient
@@ -25,6 +26,9 @@ log = structlog.get_logger(__name__)
 HANDFUL = 5
 BURST = 10.0
 PAGE_SIZE = 100
+# Where there are many pages, larger ones are asked for; how large the provider really makes them, it shows.
+LARGE_PAGE_SIZE = 1_000
+MANY_PAGES = 5
 MOST_PAGES = 1_000
 # Askers who come within it are answered together.
 WINDOW = 0.005
@@ -38,6 +42,8 @@ UNLIMITED = 600
 LONGEST_ABSENCE = 30.0
 KEEP = 120.0
 GETS_AT_ONCE = 16
+# What a page showed of machines that nobody had asked for is good for so long.
+FRESH_FOR = timedelta(seconds=15)
 
 
 class Postponed(PilotlightError):
@@ -70,6 +76,14 @@ class Ask:
         raise self.error or ProviderError("nobody looked")
 
 
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """A machine as a page showed it, whoever had asked for the page. `asked_at` is before the call."""
+
+    remote: RemoteInstance
+    asked_at: datetime
+
+
 class Lookout:
     """One per process."""
 
@@ -78,21 +92,29 @@ class Lookout:
         self._pace = 60 / (SHARE * (calls_per_minute or UNLIMITED))  # seconds per call
         self._asks: dict[Hashable, Ask] = {}
         self._open: dict[str, list[Ask]] = {}
+        self._sightings: dict[str, Sighting] = {}
         self._task: asyncio.Task[None] | None = None
         self._pages = 1  # how many the whole list had when it was last read
+        self._page_size = PAGE_SIZE
+        self._largest_page = LARGE_PAGE_SIZE  # as far as we know
         self._next_round_at = 0.0
         self._is_sweeping = False
         self._page_takes = 60 / calls_per_minute if calls_per_minute else 0.05  # seconds; measured from then on
         self._tokens = BURST  # single looks that may be made without waiting for the next round
         self._refilled_at = time.monotonic()
 
-    async def look(self, novita_id: str, *, asker: Hashable) -> RemoteInstance:
+    async def look(self, novita_id: str, *, asker: Hashable, newer_than: datetime | None = None) -> RemoteInstance:
         """What the provider says of it now. Raises NovitaError, or Postponed where many wait.
 
         The answer is kept for the same asker, who has to come back for it: a job that would sit and wait takes a place
-        from other jobs.
+        from other jobs. With `newer_than`, what a page showed after that moment will do, as long as it is fresh: where
+        pages are read all the time for so many, nobody has to come twice.
         """
         ask = self._asks.get(asker)
+        if ask is None and newer_than is not None:
+            sighting = self._sightings.get(novita_id)
+            if sighting is not None and sighting.asked_at > newer_than and sighting.asked_at > now() - FRESH_FOR:
+                return sighting.remote
         if ask is None or ask.novita_id != novita_id or _is_old(ask):
             ask = self._asks[asker] = self._register(novita_id)
         if not ask.done.is_set() and self._is_quiet():
@@ -123,7 +145,7 @@ class Lookout:
     def _until_answered(self) -> float:
         """Too early costs one more run of a cheap job, too late makes the answer old."""
         waiting = 0.0 if self._is_sweeping else self._next_round_at - time.monotonic()
-        pages = max(1.0, len(self._open) / PAGE_SIZE)
+        pages = max(1.0, len(self._open) / self._page_size)
         # Spread out: those who were sent away together would otherwise all come back together.
         return min(LONGEST_ABSENCE, max(0.25, waiting) + pages * self._page_takes) * random.uniform(0.75, 1.25)
 
@@ -165,29 +187,48 @@ class Lookout:
         """Page by page until everybody who asked before is answered; who is on no page is looked at alone."""
         bare: list[str] = []
         listed: set[str] = set()
+        size = self._page_size
         try:
             for page in range(1, MOST_PAGES + 1):
-                sent = time.monotonic()
-                answer = await self._novita.instances(page=page, page_size=PAGE_SIZE, priority=Priority.POLL)
+                sent, asked_at = time.monotonic(), now()
+                try:
+                    answer = await self._novita.instances(page=page, page_size=size, priority=Priority.POLL)
+                except NovitaError as error:
+                    if size <= PAGE_SIZE or error.retryable:
+                        raise
+                    self._largest_page = self._page_size = PAGE_SIZE  # it takes no such question
+                    break
                 before = len(listed)
                 listed.update(remote.id for remote in answer.items)
                 for remote in answer.items:
+                    is_bare = _lacks_endpoints(remote)
+                    if not is_bare:
+                        self._sightings[remote.id] = Sighting(remote, asked_at)
                     if remote.id not in self._open:
                         continue
-                    if _lacks_endpoints(remote):
+                    if is_bare:
                         bare.append(remote.id)
                     else:
                         self._close(remote.id, remote, None, before=sent)
-                if answer.total is not None:
-                    self._pages = max(1, -(-answer.total // PAGE_SIZE))
+                if page == 1 and answer.total is not None and len(answer.items) < min(size, answer.total):
+                    size = self._largest_page = max(1, len(answer.items))  # it makes none that are larger
                 # Nobody knows the largest page that is served, so a short one is the last only if the count agrees.
-                is_last = len(answer.items) < PAGE_SIZE and (answer.total is None or len(listed) >= answer.total)
-                if is_last or len(listed) == before or not self._asked_before(begun, without=bare):
+                is_last = len(answer.items) < size and (answer.total is None or len(listed) >= answer.total)
+                if answer.total is not None:
+                    self._count_pages(answer.total)
+                if is_last or len(listed) == before or not self._anybody_before(begun, without=bare):
                     break
         except NovitaError as error:
             self._fail(begun, error)
             return
+        if self._page_size != size and not listed:
+            return  # those who wait are found by the next round, with pages of the usual size
         await self._get(self._asked_before(begun), before=begun)
+
+    def _count_pages(self, total: int) -> None:
+        is_much = total > MANY_PAGES * PAGE_SIZE
+        self._page_size = self._largest_page if is_much else min(PAGE_SIZE, self._largest_page)
+        self._pages = max(1, -(-total // self._page_size))
 
     async def _get(self, novita_ids: Iterable[str], *, before: float) -> None:
         places = asyncio.Semaphore(GETS_AT_ONCE)
@@ -212,6 +253,11 @@ class Lookout:
             if novita_id not in left_out and any(ask.asked_at <= begun for ask in asks)
         ]
 
+    def _anybody_before(self, begun: float, without: Iterable[str]) -> bool:
+        left_out = set(without)
+        asked = (asks for novita_id, asks in self._open.items() if novita_id not in left_out)
+        return any(asks[0].asked_at <= begun for asks in asked)
+
     def _fail(self, begun: float, error: NovitaError) -> None:
         for novita_id in self._asked_before(begun):
             self._close(novita_id, None, error, before=begun)
@@ -229,6 +275,8 @@ class Lookout:
     def _forget_old(self) -> None:
         for asker in [asker for asker, ask in self._asks.items() if _is_old(ask)]:
             del self._asks[asker]
+        fresh_from = now() - FRESH_FOR
+        self._sightings = {id: each for id, each in self._sightings.items() if each.asked_at > fresh_from}
 
 
 def _is_old(ask: Ask) -> bool:

@@ -38,6 +38,8 @@ EVENT_OF: dict[InstanceStatus, EventType] = {
     InstanceStatus.FAILED: EventType.INSTANCE_FAILED,
 }
 
+LOCKED = "instances that this transaction has locked"
+
 # Nothing is left to be taken back.
 OVER = frozenset({InstanceStatus.EXITED, InstanceStatus.DELETED})
 
@@ -129,7 +131,13 @@ async def checked(
 
 
 async def locked(session: AsyncSession, instance_id: UUID) -> Instance:
-    """The instance, and nobody else may change it until this transaction is over."""
+    """The instance, and nobody else may change it until this transaction is over.
+
+    Whoever has it already is not asked again: what this transaction wrote since is in the object.
+    """
+    held: dict[UUID, Instance] = session.info.setdefault(LOCKED, {})
+    if instance_id in held:
+        return held[instance_id]
     found = await session.execute(
         select(Instance)
         .where(Instance.id == instance_id)
@@ -139,6 +147,7 @@ async def locked(session: AsyncSession, instance_id: UUID) -> Instance:
     instance = found.scalar_one_or_none()
     if instance is None:
         raise NotFound("instance", ("input", "id"))  # as for another project's: nobody can tell the two apart
+    held[instance_id] = instance
     return instance
 
 

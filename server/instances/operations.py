@@ -17,6 +17,8 @@ from server.instances.snapshot import snapshot_of
 from server.observe import metrics
 from server.words import OPEN_OPERATION, PROGRESS, OperationKind, OperationPhase, OperationStatus
 
+LOCKED = "operations that this transaction has locked"
+
 
 async def begin(
     session: AsyncSession,
@@ -136,7 +138,14 @@ def _over(operation: Operation) -> dict[str, Any]:
 
 
 async def still_open(session: AsyncSession, operation_id: UUID) -> Operation | None:
-    """The operation, locked, if it is not over. The instance is locked first, always in that order: no deadlocks."""
+    """The operation, locked, if it is not over. The instance is locked first, always in that order: no deadlocks.
+
+    Whoever has it already is not asked again: what this transaction wrote since is in the object.
+    """
+    held: dict[UUID, Operation] = session.info.setdefault(LOCKED, {})
+    known = held.get(operation_id)
+    if known is not None:
+        return known if known.status in OPEN_OPERATION else None
     instance_id = (
         await session.execute(select(Operation.instance_id).where(Operation.id == operation_id))
     ).scalar_one_or_none()
@@ -149,7 +158,10 @@ async def still_open(session: AsyncSession, operation_id: UUID) -> Operation | N
         .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
-    return found.scalar_one_or_none()
+    operation = found.scalar_one_or_none()
+    if operation is not None:
+        held[operation_id] = operation
+    return operation
 
 
 async def _note(session: AsyncSession, operation_id: UUID, values: dict[str, Any]) -> Operation:

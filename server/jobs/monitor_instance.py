@@ -21,7 +21,8 @@ async def monitor_instance(work: MonitorInstance, tools: Tools) -> Outcome:
         return Done()  # deleted, failed or running already: no longer our business
     elapsed = now() - standing.status_since
     try:
-        remote = await tools.look(str(standing.novita_id))
+        lookout = tools.services.lookout
+        remote = await lookout.look(str(standing.novita_id), asker=tools.claim.job_id, newer_than=standing.known_since)
     except ProviderNotFound:
         if elapsed < LATE_TO_APPEAR:
             return Again(after=timedelta(seconds=1))
