@@ -10,8 +10,12 @@ from typing import Any
 
 import aiohttp
 
+from server.auth.tokens import DEFAULT_PROJECT, create_token, new_secret
+from server.db.engine import Database
+from server.db.migrate import upgrade
+from server.words import Role
 from tests.collector import Collector, collector
-from tests.processes import Pilotlight, eventually, pilotlight, run
+from tests.processes import Pilotlight, eventually, pilotlight
 from tests.server.webhooks.receiver import Receiver, started
 
 API_KEY = "sk_the_key_of_the_provider"
@@ -97,9 +101,8 @@ async def stage(url: str, folder: Path, **settings: str) -> AsyncIterator[Stage]
             "OTEL_BSP_SCHEDULE_DELAY": "100",
             **settings,
         }
-        migrated = await run("migrate", env=env)
-        assert migrated.code == 0, migrated.said
-        token = (await run("token", "create", "traced", env=env)).printed.strip()
+        await upgrade(url)
+        token = await new_token(url)
         file = folder / "api.json"
         serve = ("serve", "--port", "0", "--ready-file", str(file))
         api = await stack.enter_async_context(pilotlight(*serve, env=env))
@@ -109,6 +112,18 @@ async def stage(url: str, folder: Path, **settings: str) -> AsyncIterator[Stage]
         await worker.says("worker.ready")
         graphql_url = json.loads(file.read_text())["graphqlUrl"]
         yield Stage(graphql_url, token, url, api, worker, receiver, collecting)
+
+
+async def new_token(url: str, role: Role = Role.OPERATOR) -> str:
+    """As `pilotlight token create` makes them, without a process for it."""
+    secret = new_secret()
+    database = Database(url, pool_size=1)
+    try:
+        async with database.write() as session:
+            await create_token(session, project=DEFAULT_PROJECT, name="a test's", role=role, secret=secret)
+    finally:
+        await database.close()
+    return secret
 
 
 def lines_of(process: Pilotlight, **wanted: object) -> list[dict[str, Any]]:

@@ -13,8 +13,9 @@ import asyncpg
 import pytest
 
 from server.db.migrate import upgrade
+from tests.flows.stage import new_token
 from tests.flows.watcher import Caller
-from tests.processes import Pilotlight, eventually, pilotlight, run, sooner_or_later
+from tests.processes import Pilotlight, eventually, pilotlight, sooner_or_later
 
 NOWHERE = {"NOVITA_API_KEY": "sk_x", "NOVITA_API_BASE_URL": "http://127.0.0.1:1", "LOG_FORMAT": "json"}
 
@@ -43,7 +44,7 @@ async def readiness(base: str) -> tuple[int, dict[str, Any]]:
 
 
 async def test_a_process_that_is_told_to_stop_is_not_ready_and_serves_on_for_a_while(url: str, tmp_path: Path):
-    token = (await run("token", "create", "drained", env={"DATABASE_URL": url})).printed.strip()
+    token = await new_token(url)
     async with an_api(url, tmp_path, DRAIN_TIME="15s") as (api, base):
         caller = Caller(f"{base}/graphql", token)
         async with caller.subscribed() as events:

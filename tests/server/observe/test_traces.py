@@ -6,6 +6,8 @@ from uuid import UUID
 
 import pytest
 
+from server.config import Settings
+from server.errors import StartupProblem
 from server.observe import traces
 from server.observe.traces import Kind, attributes, span
 from tests.collector import collector
@@ -85,3 +87,11 @@ async def test_a_traceparent_that_is_none_begins_a_trace_of_its_own(given: str):
 
     [arrived] = collecting.named("arrived")
     assert arrived.parent_id == ""
+
+
+def test_an_address_with_a_password_is_refused_and_not_repeated():
+    with pytest.raises(StartupProblem) as refused:
+        Settings.from_env(otel_exporter_otlp_endpoint="http://user:hunter2@127.0.0.1:4318")
+
+    assert "OTEL_EXPORTER_OTLP_HEADERS" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
