@@ -295,7 +295,7 @@ defaults
   timeout connect 2s
   timeout client 1h
   timeout server 1h
-  timeout check 2s
+  timeout check 5s
 frontend primary
   bind 127.0.0.1:{port}
   default_backend primary
