@@ -34,6 +34,9 @@ async def test_a_create_is_watched_to_ready_in_two_browsers_at_once(servant: Ser
     await creator.wait(".timeline li:has-text('Create done')")
     assert await creator.texts(".timeline li:not(.minor) strong") == TRANSITIONS
     assert (await watcher.text(".row:has-text('trainer') .cell-health")).strip() == "Healthy"
+    await creator.click("button:has-text('Probe now')")
+    await creator.wait("button:has-text('Probe now'):not([disabled])")
+    assert "Answers as it should" in await creator.text(".probe")
     await watcher.wait(".burn .figure:not(:has-text('$0.00'))")
     for browser in (watcher, creator):
         assert await browser.report(base) == {"problems": [], "strangers": []}

@@ -6,6 +6,7 @@ import {
 } from "./generated/api.ts";
 import { count, money, type Money } from "./format.ts";
 import { toast } from "./live/toasts.ts";
+import { told } from "./live/told.ts";
 import { confirmed, type Question } from "./ui/confirm.tsx";
 
 export type Verb = Exclude<OperationKind, "CREATE" | "UPDATE">;
@@ -51,7 +52,7 @@ const QUESTIONS: Record<Verb, (subject: Subject) => Question> = {
 export async function perform(verb: Verb, subject: Subject): Promise<void> {
   if (!(await confirmed(QUESTIONS[verb](subject)))) return;
   const input = { id: subject.id, idempotencyKey: newKey() };
-  await told(subject.name, async () => {
+  await aboutOne(subject.name, async () => {
     switch (verb) {
       case "START":
         return (await insist(StartInstance, { input })).startInstance.errors;
@@ -76,7 +77,7 @@ export async function cancel(operation: { id: string }, name: string): Promise<v
   });
   if (!yes) return;
   const input = { id: operation.id, idempotencyKey: newKey() };
-  await told(name, async () => (await insist(CancelOperation, { input })).cancelOperation.errors);
+  await aboutOne(name, async () => (await insist(CancelOperation, { input })).cancelOperation.errors);
 }
 
 const AT_ONCE = 100;
@@ -119,12 +120,6 @@ export async function performMany(verb: "STOP" | "DELETE", subjects: readonly Su
   return true;
 }
 
-async function told(name: string, act: () => Promise<readonly Refusal[]>): Promise<void> {
-  try {
-    const [refusal] = await act();
-    if (refusal) toast({ kind: "bad", title: `Refused: ${name}`, text: refusal.message });
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    toast({ kind: "bad", title: `Not done: ${name}`, text: error.message });
-  }
+async function aboutOne(name: string, act: () => Promise<readonly Refusal[]>): Promise<void> {
+  await told(act, { refused: `Refused: ${name}`, failed: `Not done: ${name}` });
 }

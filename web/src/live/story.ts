@@ -12,7 +12,7 @@ export type Story =
   | { readonly phase: "loading" }
   | { readonly phase: "missing" }
   | { readonly phase: "refused"; readonly message: string }
-  | { readonly phase: "told"; readonly instance: Detail; readonly entries: readonly Entry[] };
+  | { readonly phase: "told"; readonly instance: Detail; readonly entries: readonly Entry[]; readonly refresh: () => void };
 
 // The rest of a very long life can be read through the API.
 const MOST_ENTRIES = 2000;
@@ -28,13 +28,14 @@ export function followInstance(id: string, tell: (story: Story) => void): () => 
   let timer: ReturnType<typeof setTimeout> | undefined;
 
   const show = () => {
-    if (!isOver && instance) tell({ phase: "told", instance, entries });
+    if (!isOver && instance) tell({ phase: "told", instance, entries, refresh });
   };
 
   const refresh = () => {
     clearTimeout(timer);
     timer = setTimeout(async () => {
-      const found = await read();
+      // Refused for good: what events tell is shown all the same, and the next one asks again.
+      const found = await read().catch(() => null);
       if (isOver || !found) return;
       // What was read may be older than what was told meanwhile.
       if (instance && found.version < instance.version) instance = { ...found, ...stateOf(instance) };

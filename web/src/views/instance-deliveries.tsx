@@ -5,7 +5,7 @@ import { watch } from "../api/live.ts";
 import { Deliveries as Ask, type DeliveriesResult, type DeliveryStatus, RedeliverWebhook, WatchJobStats } from "../generated/api.ts";
 import { moment, words } from "../format.ts";
 import type { Detail } from "../live/story.ts";
-import { toast } from "../live/toasts.ts";
+import { told } from "../live/told.ts";
 import { may } from "../live/viewer.ts";
 import { Chip, type Tone } from "../ui/chip.tsx";
 import { Empty, Problem } from "../ui/parts.tsx";
@@ -84,10 +84,8 @@ export function Deliveries({ instance, last }: { instance: Detail; last: string 
 
 function Line({ delivery }: { delivery: Delivery }) {
   const last = delivery.attempts.at(-1);
-  const again = async () => {
-    const { errors } = (await insist(RedeliverWebhook, { input: { id: delivery.id } })).redeliverWebhook;
-    if (errors[0]) toast({ kind: "bad", title: "Not sent again", text: errors[0].message });
-  };
+  const again = () =>
+    told(async () => (await insist(RedeliverWebhook, { input: { id: delivery.id } })).redeliverWebhook.errors, { refused: "Not sent again" });
   return (
     <tr>
       <td data-label="Event">

@@ -1,13 +1,18 @@
 // How it came to where it is, how to reach it, and what it is made of.
+import { useState } from "preact/hooks";
+import { insist } from "../api/request.ts";
+import { CheckHealth } from "../generated/api.ts";
 import { brief, clock, money, words } from "../format.ts";
 import type { Detail, Entry } from "../live/story.ts";
+import { told } from "../live/told.ts";
+import { may } from "../live/viewer.ts";
 import { Chip, HealthMark, Shape, toneOf } from "../ui/chip.tsx";
 import { Copy } from "../ui/copy.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Panel } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
 
-export function Overview({ instance, entries }: { instance: Detail; entries: readonly Entry[] }) {
+export function Overview({ instance, entries, refresh }: { instance: Detail; entries: readonly Entry[]; refresh: () => void }) {
   return (
     <div class="columns">
       <div class="stack">
@@ -15,7 +20,7 @@ export function Overview({ instance, entries }: { instance: Detail; entries: rea
       </div>
       <div class="stack">
         <Reach instance={instance} />
-        <Probes instance={instance} />
+        <Probes instance={instance} refresh={refresh} />
         <Facts instance={instance} />
       </div>
     </div>
@@ -183,8 +188,19 @@ function Reach({ instance }: { instance: Detail }) {
   );
 }
 
-function Probes({ instance }: { instance: Detail }) {
+const UP: ReadonlySet<Detail["status"]> = new Set(["RUNNING", "HEALTH_CHECKING", "READY"]);
+
+function Probes({ instance, refresh }: { instance: Detail; refresh: () => void }) {
   const { health } = instance;
+  const [isProbing, setProbing] = useState(false);
+  const probe = async () => {
+    setProbing(true);
+    const input = { instanceId: instance.id };
+    await told(async () => (await insist(CheckHealth, { input })).checkHealth.errors, { refused: "Not probed" });
+    setProbing(false);
+    // A check that finds what the last one found is no event.
+    refresh();
+  };
   return (
     <Panel title={instance.status === "EXITED" ? "Health in the last run" : "Health"} aside={health && <HealthMark health={health.status} />}>
       {!health ? (
@@ -204,6 +220,14 @@ function Probes({ instance }: { instance: Detail }) {
             </p>
           </div>
         ))
+      )}
+      {UP.has(instance.status) && may("OPERATOR") && (
+        <p class="body foot">
+          <button type="button" class="button small" disabled={isProbing} onClick={probe}>
+            <Icon name="pulse" size={14} />
+            {isProbing ? "Probing …" : "Probe now"}
+          </button>
+        </p>
       )}
     </Panel>
   );

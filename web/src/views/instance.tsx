@@ -48,7 +48,7 @@ export function InstanceView({ id }: { id: string }) {
               { value: "events", text: "Raw events", count: story.entries.length },
             ]}
           >
-            {tab === "overview" && <Overview instance={story.instance} entries={story.entries} />}
+            {tab === "overview" && <Overview instance={story.instance} entries={story.entries} refresh={story.refresh} />}
             {tab === "operations" && <Operations instance={story.instance} />}
             {tab === "webhooks" && <Deliveries instance={story.instance} last={story.entries.at(-1)?.id} />}
             {tab === "events" && <Raw entries={story.entries} />}

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { ask, insist, wordsOf } from "../api/request.ts";
 import { CreateToken, RevokeToken, type Role, Tokens, type TokensResult } from "../generated/api.ts";
 import { words } from "../format.ts";
-import { toast } from "../live/toasts.ts";
+import { told } from "../live/told.ts";
 import { may, viewer } from "../live/viewer.ts";
 import { Chip } from "../ui/chip.tsx";
 import { confirmed } from "../ui/confirm.tsx";
@@ -35,8 +35,7 @@ export function TokensPanel() {
       isDangerous: true,
     });
     if (!yes) return;
-    const { errors } = (await insist(RevokeToken, { input: { id: token.id } })).revokeToken;
-    if (errors[0]) toast({ kind: "bad", title: "Not revoked", text: errors[0].message });
+    await told(async () => (await insist(RevokeToken, { input: { id: token.id } })).revokeToken.errors, { refused: "Not revoked" });
     load();
   };
 

@@ -1,11 +1,12 @@
 // The server, its caches, who may come in, and how its messages are signed.
 import { useEffect, useState } from "preact/hooks";
-import { ApiError, ask, insist, type Refusal, wordsOf } from "../api/request.ts";
+import { ask, insist, wordsOf } from "../api/request.ts";
 import {
   About, type AboutResult, type BreakerState, Caches, type CachesResult, ClearCache, RotateWebhookSecret, SyncFleet,
 } from "../generated/api.ts";
 import { count, moment, words } from "../format.ts";
 import { toast } from "../live/toasts.ts";
+import { told } from "../live/told.ts";
 import { may, runsServer, viewer } from "../live/viewer.ts";
 import { signOut } from "../session.ts";
 import { Chip, type Tone } from "../ui/chip.tsx";
@@ -91,10 +92,10 @@ function Server() {
   };
   useEffect(load, []);
   const compare = () =>
-    told("Compared", async () => {
+    told(async () => {
       const { report, errors } = (await insist(SyncFleet, {})).syncFleet;
       if (report) toast({ kind: "good", title: `${count(report.compared, "instance")} compared with the provider`, text: changes(report) });
-      return { errors, isSilent: true };
+      return errors;
     });
   return (
     <Panel
@@ -185,7 +186,7 @@ function CachesPanel() {
   };
   useEffect(load, []);
   const clear = async (name: string) => {
-    await told("Emptied", async () => ({ errors: (await insist(ClearCache, { input: { name } })).clearCache.errors }));
+    await told(async () => (await insist(ClearCache, { input: { name } })).clearCache.errors, { done: "Emptied" });
     load();
   };
   return (
@@ -242,10 +243,10 @@ function Secret() {
       isDangerous: true,
     });
     if (!yes) return;
-    await told("Made", async () => {
+    await told(async () => {
       const payload = (await insist(RotateWebhookSecret, { input: {} })).rotateWebhookSecret;
       setSecret(payload.secret);
-      return { errors: payload.errors, isSilent: true };
+      return payload.errors;
     });
   };
   return (
@@ -265,15 +266,4 @@ function Secret() {
       </div>
     </Panel>
   );
-}
-
-async function told(done: string, act: () => Promise<{ errors: readonly Refusal[]; isSilent?: boolean }>): Promise<void> {
-  try {
-    const { errors, isSilent } = await act();
-    if (errors[0]) toast({ kind: "bad", title: "Refused", text: errors[0].message });
-    else if (!isSilent) toast({ kind: "good", title: done });
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    toast({ kind: "bad", title: "Not done", text: error.message });
-  }
 }

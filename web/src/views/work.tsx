@@ -1,12 +1,12 @@
 // The queue behind it all: what waits, what runs, what was given up.
 import { useEffect, useState } from "preact/hooks";
 import { watch } from "../api/live.ts";
-import { ApiError, ask, insist, type Refusal, wordsOf } from "../api/request.ts";
+import { ask, insist, wordsOf } from "../api/request.ts";
 import {
   FailedJobs, type FailedJobsResult, PauseJobs, ResumeJobs, RetryJob, RetryJobs, WatchJobStats, type WatchJobStatsResult,
 } from "../generated/api.ts";
 import { count, moment, seconds, words } from "../format.ts";
-import { toast } from "../live/toasts.ts";
+import { told } from "../live/told.ts";
 import { may, runsServer } from "../live/viewer.ts";
 import { Chip } from "../ui/chip.tsx";
 import { confirmed } from "../ui/confirm.tsx";
@@ -113,7 +113,10 @@ function Kinds({ kinds }: { kinds: readonly Kind[] }) {
 
 async function holdOrLetGo(kind: Kind): Promise<void> {
   const input = { kind: kind.kind };
-  if (kind.pausedAt) return told(async () => (await insist(ResumeJobs, { input })).resumeJobs.errors);
+  if (kind.pausedAt) {
+    await told(async () => (await insist(ResumeJobs, { input })).resumeJobs.errors);
+    return;
+  }
   const yes = await confirmed({
     title: `Hold ${words(kind.kind).toLowerCase()} back?`,
     body: "In all processes and across restarts, until you let it go again. What is running finishes; the rest waits.",
@@ -142,7 +145,7 @@ function Failures({ failed }: { failed: number }) {
       body: "Each with all its attempts ahead of it, the oldest first.",
       action: "Run again",
     });
-    if (yes) await told(async () => (await insist(RetryJobs, { input: {} })).retryJobs.errors);
+    if (yes) await told(async () => (await insist(RetryJobs, { input: {} })).retryJobs.errors, { done: "They will run again" });
   };
   const jobs = page?.nodes ?? [];
   return (
@@ -195,7 +198,7 @@ function Failures({ failed }: { failed: number }) {
                       type="button"
                       class="button small"
                       disabled={!may("OPERATOR")}
-                      onClick={() => told(async () => (await insist(RetryJob, { input: { id: job.id } })).retryJob.errors)}
+                      onClick={() => told(async () => (await insist(RetryJob, { input: { id: job.id } })).retryJob.errors, { done: "It will run again" })}
                     >
                       Retry
                     </button>
@@ -208,15 +211,4 @@ function Failures({ failed }: { failed: number }) {
       )}
     </Panel>
   );
-}
-
-async function told(act: () => Promise<readonly Refusal[]>): Promise<void> {
-  try {
-    const [refusal] = await act();
-    if (refusal) toast({ kind: "bad", title: "Refused", text: refusal.message });
-    else toast({ kind: "good", title: "Done" });
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    toast({ kind: "bad", title: "Not done", text: error.message });
-  }
 }
