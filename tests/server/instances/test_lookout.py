@@ -1,11 +1,15 @@
 """Looking at many machines costs pages, not machines; looking at a few is quick."""
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 
-from server.errors import NovitaError, ProviderNotFound
+from server.clock import now
+from server.errors import NovitaError, ProviderNotFound, ValidationFailed
 from server.instances.lookout import BURST, HANDFUL, Lookout, Postponed
+from server.novita.client import NovitaClient
+from server.novita.priority import Priority
 from server.novita.simulator.faults import Fault, FaultKind
 from server.novita.wire import RemoteInstance
 from tests.machines import make_running
@@ -138,3 +142,74 @@ async def _until_seen(lookout: Lookout, novita_id: str) -> RemoteInstance:
             return await lookout.look(novita_id, asker=("test", novita_id))
         except Postponed as postponed:
             await asyncio.sleep(min(postponed.after.total_seconds(), 0.05))
+
+
+class SmallPages:
+    """A provider that makes pages of at most `most`, or refuses to make larger ones."""
+
+    def __init__(self, world: World, most: int, *, refuses: bool) -> None:
+        self._novita = world.novita
+        self._most = most
+        self._refuses = refuses
+        self.asked: list[int] = []
+
+    async def instances(self, *, page: int, page_size: int, priority: Priority) -> Any:
+        self.asked.append(page_size)
+        if self._refuses and page_size > self._most:
+            raise ValidationFailed("no such page size")
+        return await self._novita.instances(page=page, page_size=min(page_size, self._most), priority=priority)
+
+    async def instance(self, novita_id: str, *, priority: Priority) -> RemoteInstance:
+        return await self._novita.instance(novita_id, priority=priority)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proportions of thousands of machines, with few."""
+    monkeypatch.setattr("server.instances.lookout.PAGE_SIZE", 4)
+    monkeypatch.setattr("server.instances.lookout.LARGE_PAGE_SIZE", 16)
+    monkeypatch.setattr("server.instances.lookout.MANY_PAGES", 2)
+
+
+@pytest.mark.usefixtures("small")
+async def test_a_large_fleet_is_read_in_large_pages(world: World):
+    ids = await make_running(world, 20)
+    lookout = Lookout(world.novita, calls_per_minute=0)
+    await asyncio.gather(*(_until_seen(lookout, each) for each in ids))
+    before = world.calls(LIST)
+
+    found = await asyncio.gather(*(_until_seen(lookout, each) for each in ids))
+
+    assert [remote.id for remote in found] == ids
+    assert world.calls(LIST) - before == 2  # 16 and 4; with the usual ones it would be 5
+    assert world.calls(GET) == 0
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_where_pages_can_not_be_that_large_all_are_seen_all_the_same(world: World, refuses: bool):
+    ids = await make_running(world, 20)
+    novita = SmallPages(world, 5, refuses=refuses)
+    lookout = Lookout(cast("NovitaClient", novita), calls_per_minute=0)
+    for _ in range(3):
+        found = await asyncio.gather(*(_until_seen(lookout, each) for each in ids))
+        assert [remote.id for remote in found] == ids
+
+    assert novita.asked.count(16) == 1  # tried once, and then known
+    assert world.calls(GET) == 0
+    await lookout.close()
+
+
+async def test_what_a_page_has_shown_serves_who_comes_soon_after_it(world: World):
+    ids = await make_running(world, 12)
+    lookout = Lookout(world.novita, calls_per_minute=0)
+    began = now()
+    await asyncio.gather(*(_until_seen(lookout, each) for each in ids[:11]))
+    calls = world.calls()
+
+    seen = await lookout.look(ids[11], asker="late", newer_than=began)
+
+    assert seen.id == ids[11]
+    assert world.calls() == calls
+    assert (await lookout.look(ids[11], asker="later", newer_than=now())).id == ids[11]
+    assert world.calls() == calls + 1  # what was seen before that moment did not do
