@@ -12,7 +12,7 @@ WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help up test check lint types contracts schema schema-check schema-lint schema-release deploy-check tests bench-queue bench-client \
-  bench-simulator bench-create bench-monitor bench-probes bench-live bench-scale bench-observe trace-picture chaos chaos-short chaos-create \
+  bench-simulator bench-create bench-graphql bench-monitor bench-probes bench-live bench-scale bench-observe trace-picture chaos chaos-short chaos-create \
   chaos-live chaos-queue chaos-failover bench-replication \
   web web-test web-shots bench-dashboard graphiql format lock clean
 
@@ -72,6 +72,9 @@ bench-simulator: $(VENV)/.installed ## What the simulator answers with 10 and wi
 
 bench-create: $(VENV)/.installed ## createInstance beside bare asyncpg writing the same rows
 	$(BIN)/python -m bench.create $(ARGS)
+
+bench-graphql: $(VENV)/.installed ## Reads over HTTP beside Strawberry as it comes and graphql-yoga
+	$(BIN)/python -m bench.graphql $(ARGS)
 
 bench-monitor: $(VENV)/.installed ## Provider calls and CPU to watch 100, 1,000 and 10,000 moving instances
 	$(BIN)/python -m bench.monitor $(ARGS)
