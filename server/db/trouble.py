@@ -24,13 +24,12 @@ _UNREACHABLE = (
     PoolTimeout,
     InterfaceError,
     OperationalError,
-    asyncpg.PostgresError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
 )
 # By the first letters of PostgreSQL's codes: connection trouble, no room, an operator's shutdown, and what it answers
-# to who wants to connect when it lets nobody in (login refused, no such database, database closed).
-_GOING_AWAY = ("08", "53", "57P", "28", "3D000", "55000")
+# to who wants to connect when it lets nobody in (login refused, no such database, database closed), or takes no writes.
+_GOING_AWAY = ("08", "25006", "53", "57P", "28", "3D000", "55000")
 
 _GONE = (
     ConnectionError,
@@ -49,10 +48,14 @@ def is_database_away(error: BaseException) -> bool:
     """Whether a request failed for a connection that broke, could not be made, or did not come free in time."""
     if isinstance(error, _UNREACHABLE):
         return True
-    if not isinstance(error, DBAPIError):
-        return False
-    code = str(getattr(error.orig, "sqlstate", None) or "")
-    return error.connection_invalidated or code.startswith(_GOING_AWAY)
+    if isinstance(error, asyncpg.PostgresError):
+        return _is_going_away(error)
+    return isinstance(error, DBAPIError) and (error.connection_invalidated or _is_going_away(error.orig))
+
+
+def _is_going_away(error: BaseException | None) -> bool:
+    """By the server's own word: a statement of ours that is wrong is no outage."""
+    return str(getattr(error, "sqlstate", None) or "").startswith(_GOING_AWAY)
 
 
 def is_database_gone(error: BaseException) -> bool:
