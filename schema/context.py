@@ -54,7 +54,7 @@ class Context:
 
     def admit(self, caller: Caller) -> None:
         self._caller = caller
-        self._loaders = Loaders(self.services.database, caller, keep=not self._is_socket)
+        self._loaders = None
 
     @property
     def services(self) -> Services:
@@ -85,8 +85,8 @@ class Context:
 
     @property
     def loaders(self) -> Loaders:
-        if self._loaders is None:
-            raise PermissionError("nobody is known to be asking")
+        if self._loaders is None:  # made when they are needed: most requests need none
+            self._loaders = Loaders(self._services.database, self.caller, keep=not self._is_socket)
         return self._loaders
 
     async def runs_the_server(self) -> bool:
