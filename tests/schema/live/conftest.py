@@ -33,8 +33,8 @@ EVENTS = """
     }
 """
 SHORT: dict[str, Any] = {
-    "socket_init_timeout": timedelta(milliseconds=300),
-    "socket_ping_interval": timedelta(milliseconds=200),
+    "socket_init_timeout": timedelta(seconds=3),
+    "socket_ping_interval": timedelta(seconds=2),
     "socket_token_check": timedelta(milliseconds=100),
     "socket_message_bytes": 20_000,
     "sockets_per_token": 3,

@@ -22,7 +22,7 @@ async def test_who_never_introduces_itself_is_closed_with_the_protocols_own_code
     began = time.monotonic()
     async with raw(server) as socket:
         assert await socket.close_code() == 4408
-    assert time.monotonic() - began >= 0.3
+    assert time.monotonic() - began >= 3
     await until(lambda: not hub.census.connections)
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 # Prints what it runs and waits; a StartupProblem goes to stdout as well, so that one readline tells the story.
 OWN = """
-import asyncio, sys
+import asyncio, signal, sys
 from pathlib import Path
 from server.db import child
 from server.db.embedded import EmbeddedPostgres
@@ -29,6 +29,7 @@ async def own():
         print(running.pid, running.url, flush=True)
         await asyncio.Event().wait()
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background of a shell inherits deaf ears
 child.KERNEL_TIES = child.KERNEL_TIES and "watch" not in sys.argv
 try:
     asyncio.run(own())
