@@ -12,10 +12,11 @@ const row = (name: string, more: Partial<Row> = {}): Row => ({
   createdAt: "2026-01-01T00:00:00Z", spotReclaimAt: null, stale: false, actions: [], labels: [], failure: null,
   health: null, ...more,
 });
+const fleet = (...rows: Row[]) => new Map(rows.map((each) => [each.id, each]));
 const names = (rows: readonly Row[]) => rows.map((each) => each.name);
 
 test("every word of a filter must be found, labels included", () => {
-  const rows = [row("a", { labels: [{ key: "team", value: "search" }] }), row("b"), row("c", { region: "CN-HK-01" })];
+  const rows = fleet(row("a", { labels: [{ key: "team", value: "search" }] }), row("b"), row("c", { region: "CN-HK-01" }));
   const by = (filter: string) => names(chosen(rows, filter, "all", { column: "name", descending: false }));
   assert.deepEqual(by("team=search"), ["a"]);
   assert.deepEqual(by("4090 hk"), ["c"]);
@@ -23,14 +24,24 @@ test("every word of a filter must be found, labels included", () => {
 });
 
 test("among equals the name decides, whichever way round", () => {
-  const rows = [row("b"), row("a"), row("c", { pricePerHour: { amountMicros: 5, currency: "USD" } })];
+  const rows = fleet(row("b"), row("a"), row("c", { pricePerHour: { amountMicros: 5, currency: "USD" } }));
   assert.deepEqual(names(chosen(rows, "", "all", { column: "price", descending: true })), ["c", "a", "b"]);
   assert.deepEqual(names(chosen(rows, "", "all", { column: "price", descending: false })), ["a", "b", "c"]);
 });
 
 test("the newest is first when the age is least", () => {
-  const rows = [row("old"), row("new", { createdAt: "2026-02-01T00:00:00Z" })];
+  const rows = fleet(row("old"), row("new", { createdAt: "2026-02-01T00:00:00Z" }));
   assert.deepEqual(names(chosen(rows, "", "all", { column: "age", descending: false })), ["new", "old"]);
+});
+
+test("what was shown before changes nothing but the time it takes", () => {
+  const by = { column: "name", descending: false } as const;
+  const before = chosen(fleet(row("a"), row("b"), row("gone")), "", "all", by);
+  const now = fleet(row("c"), row("b", { status: "FAILED" }), row("a"));
+  const after = chosen(now, "", "all", by, before);
+  assert.deepEqual(names(after), ["a", "b", "c"]);
+  assert.equal(after[1]?.status, "FAILED");
+  assert.deepEqual(names(chosen(now, "", "failed", by, after)), ["b"]);
 });
 
 test("every status belongs to one group", () => {

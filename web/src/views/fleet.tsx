@@ -31,10 +31,11 @@ const COLUMNS: readonly { column: Column; text: string; right?: boolean }[] = [
 export function FleetView() {
   const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const rows = fleet.value.byId;
-  const shown = useMemo(
-    () => chosen(rows.values(), filter.value, group.value, sorting.value),
-    [rows, seen.value, filter.value, group.value, sorting.value],
-  );
+  const last = useRef<Row[]>([]);
+  const shown = useMemo(() => {
+    last.current = chosen(rows, filter.value, group.value, sorting.value, last.current);
+    return last.current;
+  }, [rows, seen.value, filter.value, group.value, sorting.value]);
   const marked = useMemo(() => shown.filter((row) => selected.has(row.id)), [shown, selected]);
   const search = useRef<HTMLInputElement>(null);
 
