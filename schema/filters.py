@@ -64,13 +64,12 @@ class InstanceFilter:
         default=None, description="Only those in one of these statuses. The only way to see DELETED ones."
     )
     name_starts_with: str | None = strawberry.field(
-        default=None,
-        description="Only those whose name begins so; capital or small letters are the same. Quick in any fleet.",
+        default=None, description="Only those whose name begins so; capital or small letters are the same."
     )
     name_contains: str | None = strawberry.field(
         default=None,
-        description="Only those whose name has this in it; capital or small letters are the same. Each name is looked "
-        "at.",
+        description="Only those whose name has this in it; capital or small letters are the same. From three letters "
+        "on it is quick in any fleet.",
     )
     labels: list[KeyValueInput] | None = strawberry.field(
         default=None, description="Only those with all these labels: short for `equals` in `labelFilters`."
