@@ -20,7 +20,7 @@ const VIEWS = [
   { name: "create", hash: "#/create", until: ".candidates li" },
   { name: "market", hash: "#/market", until: ".offer" },
   { name: "work", hash: "#/work", until: ".kinds tbody tr" },
-  { name: "settings", hash: "#/settings", until: ".secret, .inline-form" },
+  { name: "settings", hash: "#/settings", until: ".facts .chip" },
 ].filter((view) => !view.hash.endsWith("undefined"));
 
 if (values.shots) mkdirSync(values.shots, { recursive: true });

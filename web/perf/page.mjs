@@ -27,7 +27,6 @@ const firstRows = await page.locator(".row:not(.head)").first().waitFor().then((
 await page.locator(`.bulk:has-text("${instances.toLocaleString("en-US")} instances")`).waitFor({ timeout: 600_000 });
 const allRows = Date.now() - began;
 const loading = await longest();
-process.stderr.write(`while loading: ${JSON.stringify(await page.evaluate(() => globalThis.longTasks))}\n`);
 await page.evaluate(() => globalThis.longTasks.splice(0));
 process.stderr.write(`first rows after ${firstRows} ms, all ${instances} after ${allRows} ms\n`);
 
