@@ -87,10 +87,12 @@ async def test_many_who_come_at_once_with_one_token_are_looked_up_once(world: Wo
     assert [each for each in statements if "token.hash" in each and each.startswith("SELECT")] == statements[:1]
 
 
-async def test_whoever_revokes_a_token_is_heard_by_every_process(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_whoever_revokes_a_token_is_heard_by_every_process(
+    world: World, database_url: str, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("server.auth.tokens.BELIEVED", timedelta(hours=1))
     secret, caller = await world.new_token()
-    other = Signals(Database(world.database._url))
+    other = Signals(Database(database_url))
     other.start()
     await until(lambda: other.is_hearing and world.signals.is_hearing)
     here, there = Tokens(world.database, world.signals), Tokens(other._database, other)
