@@ -234,7 +234,9 @@ async def _token(url: str) -> str:
 
 
 def _start(stack: AsyncExitStack, command: list[str], env: dict[str, str]) -> "subprocess.Popen[str]":
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env | {"REQUEST_RATE_LIMIT": "0"})
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=os.environ | env | {"REQUEST_RATE_LIMIT": "0"}
+    )
     stack.callback(_end, process)
     return process
 
