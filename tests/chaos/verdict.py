@@ -104,7 +104,6 @@ async def _left(connection: Any) -> dict[str, int]:
         "operations": await connection.fetchval("SELECT count(*) FROM operation WHERE finished_at IS NULL"),
         "events": await connection.fetchval("SELECT count(*) FROM outbox"),
         "deliveries": await connection.fetchval("SELECT count(*) FROM delivery WHERE status = 'PENDING'"),
-        "attempts": await connection.fetchval("SELECT count(*) FROM attempt WHERE finished_at IS NULL"),
     }
 
 
