@@ -43,6 +43,7 @@ class Member:
     _keeper: "asyncio.Task[None] | None" = None
     _is_expected: bool = False
     _is_over: bool = False
+    _stopping: int = 0
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -89,8 +90,10 @@ class Member:
     async def stop_in_order(self, *, within: float) -> int | None:
         """SIGTERM; longer than `within`, or an end with an error, is noted. Its exit code, if it ended by itself."""
         process, was_ready = self._process, self.is_ready
-        if process is None or process.returncode is not None:
+        # Told twice, a process ends at once: that is a promise, too, and another one.
+        if process is None or process.returncode is not None or process.pid == self._stopping:
             return None
+        self._stopping = process.pid
         self._is_expected = True
         began = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
