@@ -109,8 +109,9 @@ class Query(
                     order=order.field,
                     descending=is_descending,
                 )
+        name = order.name
         edges = [
-            InstanceEdge(cursor=order_cursor(order.name, reads.place_of(row, order.field), row.id), node=show(row))
+            InstanceEdge(cursor=order_cursor(name, reads.place_of(row, order.field), row.id), node=show(row))
             for row in rows[:size]
         ]
         return InstanceConnection(
