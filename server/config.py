@@ -201,7 +201,7 @@ class Settings(BaseSettings):
     request_rate_limit: int = Field(
         default=6000,
         ge=0,
-        description="Requests a minute that one token may make in one process, as counted in docs/api.md. 0: any number.",
+        description="Requests a minute of one token in one process, as counted in docs/api.md. 0: any number.",
     )
     query_timeout: Duration = Field(
         default=timedelta(seconds=90),
