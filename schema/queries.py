@@ -18,6 +18,7 @@ from schema.node_queries import NodeQueries
 from schema.operation_queries import OperationQueries
 from schema.paging import check_first, order_cursor, read_order_cursor
 from schema.server_queries import ServerQueries
+from schema.ssh_queries import SshQueries
 from schema.token_queries import TokenQueries
 from schema.types.connection import InstanceConnection, InstanceEdge
 from schema.types.instance import Instance
@@ -41,6 +42,7 @@ class Query(
     JobQueries,
     EventQueries,
     WebhookQueries,
+    SshQueries,
 ):
     @strawberry.field(
         description="One instance; null when there is none of that id.", extensions=[Requires(Role.READER)]

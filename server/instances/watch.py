@@ -22,6 +22,7 @@ from server.instances.lookout import Lookout
 from server.instances.moving import FRESH_FOR, MOVING
 from server.instances.outside import compare
 from server.instances.reconcile import Report, sync_project
+from server.instances.ssh import SshAccess, ssh_access
 from server.novita.client import NovitaClient
 from server.novita.priority import Priority
 
@@ -112,6 +113,10 @@ class Watch:
                 return await self._lists.get(ALL, self._list)
         except TimeoutError:
             raise ProviderTimeout("the provider's list takes too long") from None
+
+    async def ssh_access(self, instance: Instance) -> SshAccess | None:
+        """How to log in, past all caches: a password is kept nowhere. Raises NovitaError."""
+        return await ssh_access(self._novita, instance)
 
     async def sync(self, *, by: Caller) -> Report:
         """Bring the caller's rows to what the provider says now. Raises NovitaError."""

@@ -86,6 +86,7 @@ QUERY_TABLE: dict[str, Row] = {
     "jobStats": Row(Least.READER),
     "webhookDelivery": Row(Least.READER, lambda it: {"id": it.delivery}),
     "webhookDeliveries": Row(Least.READER, lambda it: {"filter": {"instanceId": it.ready}}),
+    "sshAccess": Row(Least.OPERATOR, lambda it: {"instanceId": it.ready}),
     "tokens": Row(Least.ADMIN, lambda it: {"projectId": it.project}),
     "projects": Row(Least.ADMIN),
     "cacheStats": Row(Least.SERVER),
