@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from schema.context import Services
 from schema.documents.document import Document, Operation
 from schema.documents.request import Request
+from schema.execution.known import written
 from schema.faults import shown
 from schema.http.accept import JSON, RESPONSE, STREAM, media_type, prefers_page
 from schema.http.origins import check_origin, preflight, shared_with
@@ -20,7 +21,6 @@ from schema.http.reading import Gone, read
 from schema.http.refusal import Refusal
 from schema.live.door import serve_socket
 from schema.live.hub import Hub, new_request_id
-from schema.live.results import encoded
 from schema.live.stream import Stream
 from schema.root import schema
 from server.auth.caller import Caller
@@ -197,7 +197,7 @@ class Exchange:
     async def _send(
         self, send: Send, status: int, body: dict[str, Any], headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> None:
-        raw = encoded(body)
+        raw = written(body)
         media_type = JSON if self._media_type == STREAM else self._media_type
         told: Headers = [
             (b"content-type", f"{media_type}; charset=utf-8".encode()),

@@ -9,7 +9,7 @@ from schema.arguments import After, First, Id, Which
 from schema.catalog_queries import CatalogQueries
 from schema.context import Info
 from schema.event_queries import EventQueries
-from schema.execution.light import LightInstance
+from schema.execution.pages import LightConnection
 from schema.filters import InstanceFilter, InstanceOrderBy, OrderDirection
 from schema.fleet_queries import FleetQueries
 from schema.guards import Requires
@@ -29,6 +29,8 @@ from server.errors import NotFound
 from server.instances import light, reads
 from server.instances.drafts import name_problems
 from server.words import Role
+
+EVERYTHING = reads.InstanceFilter()
 
 
 @strawberry.type(description="What callers can read.")
@@ -81,7 +83,7 @@ class Query(
         first: First = 50,
         after: After = None,
     ) -> InstanceConnection:
-        wanted = (filter or InstanceFilter()).to_read()
+        wanted = EVERYTHING if filter is None else filter.to_read()
         order = order_by or InstanceOrderBy()
         size = check_first(first)
         place = None if after is None else read_order_cursor(after, order.name, order.kind)
@@ -89,8 +91,7 @@ class Query(
         project_id = info.context.caller.project_id
         services = info.context.services
         has_replica = services.settings.database_read_url is not None
-        if wanted == reads.InstanceFilter() and light.can_sort(order.field) and not has_replica:
-            show = LightInstance.made_of
+        if wanted == EVERYTHING and light.can_sort(order.field) and not has_replica:
             rows = await light.page(
                 services.database,
                 project_id=project_id,
@@ -99,21 +100,20 @@ class Query(
                 order=order.field,
                 descending=is_descending,
             )
-        else:
-            show = Instance.of
-            async with info.context.read_widely() as session:
-                rows = await reads.page_of_instances(
-                    session,
-                    project_id=project_id,
-                    wanted=wanted,
-                    first=size + 1,
-                    after=place,
-                    order=order.field,
-                    descending=is_descending,
-                )
+            return LightConnection(rows, size, wanted=wanted, order=order, after=after)
+        async with info.context.read_widely() as session:
+            rows = await reads.page_of_instances(
+                session,
+                project_id=project_id,
+                wanted=wanted,
+                first=size + 1,
+                after=place,
+                order=order.field,
+                descending=is_descending,
+            )
         name = order.name
         edges = [
-            InstanceEdge(cursor=order_cursor(name, reads.place_of(row, order.field), row.id), node=show(row))
+            InstanceEdge(cursor=order_cursor(name, reads.place_of(row, order.field), row.id), node=Instance.of(row))
             for row in rows[:size]
         ]
         return InstanceConnection(

@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Any
 
 from schema import ids
-from schema.execution.selections import STAND_INS
+from schema.execution.selections import LASTING, STAND_INS
 from schema.types.instance import Instance
 from schema.types.money import Money
 from server.db import tables
@@ -36,6 +36,8 @@ SAME = (
     "ready_at",
     "deleted_at",
 )
+# These also depend on what time it is.
+PASSING = frozenset({"stale", "stale_for"})
 
 
 class LightInstance(Instance):
@@ -44,10 +46,6 @@ class LightInstance(Instance):
     def __init__(self, row: tables.Instance) -> None:
         self.row = row
         self.whole: Instance | None = None
-
-    @classmethod
-    def made_of(cls, row: tables.Instance) -> Instance:
-        return cls(row)
 
 
 def _same(name: str) -> Callable[[LightInstance], Any]:
@@ -75,6 +73,7 @@ _CHEAP: dict[str, Callable[[LightInstance], Any]] = {
 }
 
 STAND_INS[Instance] = (LightInstance,)
+LASTING[LightInstance] = frozenset(each.name for each in fields(Instance) if each.init) - PASSING
 
 for _field in fields(Instance):
     if not _field.init:

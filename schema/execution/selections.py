@@ -25,11 +25,15 @@ from graphql.execution.collect_fields import FieldDetails, FragmentDetails, coll
 from strawberry.execution import optimized_is_awaitable
 from strawberry.types.field import StrawberryField
 
+from schema.execution.known import keep
+
 DEFINITION = "strawberry-definition"  # where Strawberry keeps its own description of a type or a field
 MOST_FIELDS = 500  # of one function; what is longer is nobody's everyday question
 
 # Classes that may come in the place of a type's own, and have its attributes.
 STAND_INS: dict[type, tuple[type, ...]] = {}
+# Of such a class, the attributes that depend on nothing but its `row`, which has a place for what was `shown` of it.
+LASTING: dict[type, frozenset[str]] = {}
 
 Read = Callable[[Any], Any]
 Nodes = Sequence[FieldDetails]
@@ -118,7 +122,7 @@ class _Source:
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
         self._lines: list[str] = []
-        self._names: dict[str, Any] = {"Odd": Odd, "datetime": datetime}
+        self._names: dict[str, Any] = {"Odd": Odd, "datetime": datetime, "keep": keep}
         self._fields = 0
 
     def value(self, type: Any, nodes: Nodes) -> Read:
@@ -160,7 +164,7 @@ class _Source:
         if is_abstract_type(type):
             return self._abstract(type, nodes, variable)
         if isinstance(type, GraphQLObjectType):
-            function = self._object(type, self._compiler.fields(type, nodes))
+            function = self._whole(type, nodes)
             return [f"{variable} = {function}({variable})"]
         raise NotPlain
 
@@ -202,7 +206,7 @@ class _Source:
         readers: dict[Any, str] = {}
         for each in self._compiler.possible(type):
             try:
-                reader = self._object(each, self._compiler.fields(each, nodes))
+                reader = self._whole(each, nodes)
                 readers |= dict.fromkeys((_class_of(each), *STAND_INS.get(_class_of(each), ())), reader)
             except NotPlain:
                 continue
@@ -210,6 +214,28 @@ class _Source:
         entries = ", ".join(f"{self._named('kind', kind)}: {reader}" for kind, reader in readers.items())
         self._lines.append(f"{table} = {{{entries}}}")
         return [f"{variable} = {table}[{variable}.__class__]({variable})"]
+
+    def _whole(self, type: GraphQLObjectType, nodes: Nodes) -> str:
+        """The function for an object of which everything is plain. What lasts is made once."""
+        grouped = self._compiler.fields(type, nodes)
+        function = self._object(type, grouped)
+        names = {group[0].node.name.value for group in grouped.values()} - {"__typename"}
+        asked = {_plain_field(self._compiler.field(type, name)).attribute for name in names}
+        for each in STAND_INS.get(_class_of(type), ()):
+            if asked <= LASTING.get(each, frozenset()):
+                function = self._lasting(each, function)
+        return function
+
+    def _lasting(self, kind: type, make: str) -> str:
+        function, selection = self._named("lasting", None), self._named("selection", object())
+        self._lines += [
+            f"def {function}(one):",
+            f"    if one.__class__ is not {self._named('kind', kind)}: return {make}(one)",
+            "    shown = one.row.shown",
+            f"    known = shown.get({selection})",
+            f"    return keep(shown, {selection}, {make}(one)) if known is None else known",
+        ]
+        return function
 
     def _object(
         self, type: GraphQLObjectType, grouped: dict[str, list[FieldDetails]], *, without: Sequence[str] = ()

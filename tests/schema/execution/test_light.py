@@ -98,3 +98,85 @@ async def test_what_may_hold_secrets_is_not_read(world: World):
     for row in rows:
         assert not hasattr(row, "env")
         assert not hasattr(row, "webhook_url")
+
+
+async def page(world: World, database: Any = None, **wanted: Any) -> Any:
+    by_name: dict[str, Any] = {"first": 10, "after": None, "order": InstanceOrder.NAME, "descending": False}
+    wanted = {"project_id": world.caller.project_id} | by_name | wanted
+    return await light.page(database or world.database, **wanted)
+
+
+async def rename(world: World, id: Any, name: str) -> None:
+    pool = await world.database.pool()
+    await pool.execute("UPDATE instance SET name = $2 WHERE id = $1", id, name)
+
+
+async def test_a_row_that_did_not_change_is_read_once_and_one_that_did_is_read_again(world: World):
+    await fill(world)
+    before = await page(world)
+    again = await page(world)
+    assert all(one is other for one, other in zip(before, again, strict=True))
+    await rename(world, before[1].id, before[1].name + "-new")
+    after = await page(world)
+    assert after[1].name == before[1].name + "-new"
+    assert [one is other for one, other in zip(before, after, strict=True)] == [True, False, True, True]
+
+
+async def test_what_is_kept_for_one_project_is_not_shown_to_another(world: World):
+    await fill(world)
+    other = await world.new_project("other")
+    theirs = await world.put(S.READY, project_id=other)
+    assert [row.id for row in await page(world, project_id=other)] == [theirs.id]
+    assert theirs.id not in [row.id for row in await page(world)]
+    pool = await world.database.pool()
+    await pool.execute("UPDATE instance SET project_id = $2 WHERE id = $1", theirs.id, world.caller.project_id)
+    assert await page(world, project_id=other) == []
+
+
+class Meddled:
+    """A database in which something happens after the first statement."""
+
+    def __init__(self, world: World, meddle: Any) -> None:
+        self._world = world
+        self._meddle = meddle
+
+    async def pool(self) -> Any:
+        self._pool = await self._world.database.pool()
+        return self
+
+    async def fetch(self, *given: Any) -> Any:
+        records = await self._pool.fetch(*given)
+        meddle, self._meddle = self._meddle, None
+        if meddle is not None:
+            await meddle()
+        return records
+
+
+async def test_a_page_is_of_one_moment_even_if_a_row_changes_while_it_is_read(world: World):
+    await fill(world)
+    first = (await page(world))[0]
+
+    async def goes_to_the_end() -> None:
+        await rename(world, first.id, "zzz")
+
+    rows = await page(world, Meddled(world, goes_to_the_end))
+    assert [row.name for row in rows] == sorted(row.name for row in rows)
+    assert rows[-1].id == first.id
+
+    async def goes_away() -> None:
+        pool = await world.database.pool()
+        await pool.execute("UPDATE instance SET status = 'DELETED', deleted_at = now() WHERE id = $1", first.id)
+
+    rows = await page(world, Meddled(world, goes_away))
+    assert first.id not in [row.id for row in rows]
+
+
+async def test_only_so_many_rows_are_kept(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(light, "MOST_KEPT", 2)
+    await fill(world)
+    kept = light.Kept()
+    pool = await world.database.pool()
+    for record in await pool.fetch(light.BY_IDS, [row.id for row in await page(world)], world.caller.project_id):
+        row = kept.keep(record)
+        assert row.id == record["id"]
+    assert len(kept) == 2
