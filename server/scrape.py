@@ -57,7 +57,7 @@ class Known:
 
 
 class Scrape:
-    """Open on loopback; elsewhere it takes a token, since the figures are of all projects."""
+    """Open on loopback; elsewhere it takes a token of the server's own project: the figures are of all projects."""
 
     def __init__(self, runtime: Runtime, hub: Hub | None = None) -> None:
         self._runtime = runtime
@@ -67,7 +67,11 @@ class Scrape:
 
     async def answer(self, request: Request) -> Response:
         if not self._runtime.settings.is_loopback and not await self._is_known(request):
-            return Response("send a token: Authorization: Bearer pl_...", 401, {"www-authenticate": "Bearer"})
+            return Response(
+                "send a token of the project `default`: Authorization: Bearer pl_...",
+                401,
+                {"www-authenticate": "Bearer"},
+            )
         known = await self._read()
         own = CollectorRegistry(auto_describe=False)
         own.register(_Families([*of_process(self._runtime, self._hub), *_of_database(known, self._position())]))
@@ -75,7 +79,8 @@ class Scrape:
 
     async def _is_known(self, request: Request) -> bool:
         kind, _, secret = request.headers.get("authorization", "").partition(" ")
-        return kind.lower() == "bearer" and await self._runtime.tokens.caller_of(secret.strip()) is not None
+        caller = await self._runtime.tokens.caller_of(secret.strip()) if kind.lower() == "bearer" else None
+        return caller is not None and await self._runtime.projects.is_servers_own(caller.project_id)
 
     def _position(self) -> int | None:
         return self._runtime.tail.ring.head if self._runtime.tail.is_following else None

@@ -30,9 +30,9 @@ class Projects:
         self._is_own: dict[UUID, bool] = {}
 
     async def runs_the_server(self, caller: Caller) -> bool:
-        return caller.may(Role.ADMIN) and await self._is_servers_own(caller.project_id)
+        return caller.may(Role.ADMIN) and await self.is_servers_own(caller.project_id)
 
-    async def _is_servers_own(self, project_id: UUID) -> bool:
+    async def is_servers_own(self, project_id: UUID) -> bool:
         known = self._is_own.get(project_id)
         if known is None:
             async with self._database.read() as session:

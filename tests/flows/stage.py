@@ -114,13 +114,13 @@ async def stage(url: str, folder: Path, **settings: str) -> AsyncIterator[Stage]
         yield Stage(graphql_url, token, url, api, worker, receiver, collecting)
 
 
-async def new_token(url: str, role: Role = Role.OPERATOR) -> str:
+async def new_token(url: str, role: Role = Role.OPERATOR, *, project: str = DEFAULT_PROJECT) -> str:
     """As `pilotlight token create` makes them, without a process for it."""
     secret = new_secret()
     database = Database(url, pool_size=1)
     try:
         async with database.write() as session:
-            await create_token(session, project=DEFAULT_PROJECT, name="a test's", role=role, secret=secret)
+            await create_token(session, project=project, name="a test's", role=role, secret=secret)
     finally:
         await database.close()
     return secret

@@ -165,7 +165,7 @@ async def test_a_worker_says_that_it_is_well_until_it_is_stopped(running: Up, wo
     assert found["pilotlight_sockets_open"].samples == []
 
 
-async def test_where_others_can_reach_it_the_figures_take_a_token(running: Up):
+async def test_where_others_can_reach_it_the_figures_take_a_token_of_the_servers_own_project(running: Up):
     env = {
         "DATABASE_URL": str(running.ready["databaseUrl"]),
         "NOVITA_API_KEY": "sk_x",
@@ -175,10 +175,12 @@ async def test_where_others_can_reach_it_the_figures_take_a_token(running: Up):
         "LOG_FORMAT": "json",
     }
     token = await new_token(env["DATABASE_URL"], Role.READER)
+    other = await new_token(env["DATABASE_URL"], Role.ADMIN, project="another")
     async with pilotlight("worker", env=env) as worker:
         await worker.says("worker.ready")
         await eventually(lambda: '"url"' in worker.said)
         url = worker_of(worker).replace("0.0.0.0", "127.0.0.1")
         assert (await get(f"{url}/metrics"))[0] == 401
+        assert (await get(f"{url}/metrics", authorization=f"Bearer {other}"))[0] == 401
         assert (await get(f"{url}/metrics", authorization=f"Bearer {token}"))[0] == 200
         assert (await get(f"{url}/healthz"))[0] == 200
