@@ -5,12 +5,13 @@ import { CheckHealth } from "../generated/api.ts";
 import { brief, clock, money, words } from "../format.ts";
 import type { Detail, Entry } from "../live/story.ts";
 import { told } from "../live/told.ts";
-import { may } from "../live/viewer.ts";
+import { may, viewer } from "../live/viewer.ts";
 import { Chip, HealthMark, Shape, toneOf } from "../ui/chip.tsx";
 import { Copy } from "../ui/copy.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Panel } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
+import { Ssh } from "./instance-ssh.tsx";
 
 export function Overview({ instance, entries, refresh }: { instance: Detail; entries: readonly Entry[]; refresh: () => void }) {
   return (
@@ -159,10 +160,13 @@ const NOWHERE: Partial<Record<Detail["status"], string>> = {
   DELETED: "Nowhere: it is gone.",
 };
 
+const UP: ReadonlySet<Detail["status"]> = new Set(["RUNNING", "HEALTH_CHECKING", "READY"]);
+
 function Reach({ instance }: { instance: Detail }) {
+  const canLogIn = UP.has(instance.status) && viewer.value !== null && may("OPERATOR");
   return (
     <Panel title="How to reach it">
-      {instance.endpoints.length === 0 ? (
+      {instance.endpoints.length === 0 && !canLogIn ? (
         <p class="body muted">
           {NOWHERE[instance.status] ?? "Its addresses appear here as soon as the machine is up."}
         </p>
@@ -182,13 +186,12 @@ function Reach({ instance }: { instance: Detail }) {
               <Copy text={endpoint.address} label={`the address of port ${endpoint.port}`} />
             </li>
           ))}
+          {canLogIn && <Ssh key={instance.runningAt} id={instance.id} />}
         </ul>
       )}
     </Panel>
   );
 }
-
-const UP: ReadonlySet<Detail["status"]> = new Set(["RUNNING", "HEALTH_CHECKING", "READY"]);
 
 function Probes({ instance, refresh }: { instance: Detail; refresh: () => void }) {
   const { health } = instance;
