@@ -1,6 +1,7 @@
 """One loader per relation, made per request: a list's children cost one query, however long the list."""
 
 from datetime import datetime
+from functools import cached_property
 from uuid import UUID
 
 from sqlalchemy import select
@@ -18,26 +19,68 @@ from server.webhooks.reads import attempts_of, get_deliveries
 
 
 class Loaders:
-    """`keep` is off on sockets: what was read for one message must not answer for a later one."""
+    """`keep` is off on sockets: what was read for one message must not answer for a later one.
+
+    Each is made when it is first asked for: hardly any request needs more than one of them.
+    """
 
     def __init__(self, database: Database, caller: Caller, *, keep: bool) -> None:
         self._database = database
         self._project_id = caller.project_id
         self._keep = keep
         self._newest: dict[int, DataLoader[UUID, list[Operation]]] = {}
-        self.instance: DataLoader[UUID, Instance | None] = DataLoader(self._instances, cache=keep)
-        self.operation: DataLoader[UUID, Operation | None] = DataLoader(self._operations, cache=keep)
-        self.attempts: DataLoader[UUID, list[Attempt]] = DataLoader(self._attempts, cache=keep)
-        self.open_operation: DataLoader[UUID, Operation | None] = DataLoader(self._open_operations, cache=keep)
-        self.env: DataLoader[UUID, dict[str, str]] = DataLoader(self._env, cache=keep)
-        self.health: DataLoader[UUID, list[ProbeResult]] = DataLoader(self._health, cache=keep)
-        self.webhook: DataLoader[UUID, tuple[str, datetime | None] | None] = DataLoader(self._webhooks, cache=keep)
-        self.token: DataLoader[UUID, Token | None] = DataLoader(self._tokens, cache=keep)
-        self.any_token: DataLoader[UUID, Token | None] = DataLoader(self._any_tokens, cache=keep)
-        self.project: DataLoader[UUID, Project | None] = DataLoader(self._projects, cache=keep)
-        self.job: DataLoader[int, JobView | None] = DataLoader(self._jobs, cache=keep)
-        self.delivery: DataLoader[UUID, Delivery | None] = DataLoader(self._delivery, cache=keep)
-        self.delivery_attempts: DataLoader[UUID, list[DeliveryAttempt]] = DataLoader(self._deliveries, cache=keep)
+
+    @cached_property
+    def instance(self) -> DataLoader[UUID, Instance | None]:
+        return DataLoader(self._instances, cache=self._keep)
+
+    @cached_property
+    def operation(self) -> DataLoader[UUID, Operation | None]:
+        return DataLoader(self._operations, cache=self._keep)
+
+    @cached_property
+    def attempts(self) -> DataLoader[UUID, list[Attempt]]:
+        return DataLoader(self._attempts, cache=self._keep)
+
+    @cached_property
+    def open_operation(self) -> DataLoader[UUID, Operation | None]:
+        return DataLoader(self._open_operations, cache=self._keep)
+
+    @cached_property
+    def env(self) -> DataLoader[UUID, dict[str, str]]:
+        return DataLoader(self._env, cache=self._keep)
+
+    @cached_property
+    def health(self) -> DataLoader[UUID, list[ProbeResult]]:
+        return DataLoader(self._health, cache=self._keep)
+
+    @cached_property
+    def webhook(self) -> DataLoader[UUID, tuple[str, datetime | None] | None]:
+        return DataLoader(self._webhooks, cache=self._keep)
+
+    @cached_property
+    def token(self) -> DataLoader[UUID, Token | None]:
+        return DataLoader(self._tokens, cache=self._keep)
+
+    @cached_property
+    def any_token(self) -> DataLoader[UUID, Token | None]:
+        return DataLoader(self._any_tokens, cache=self._keep)
+
+    @cached_property
+    def project(self) -> DataLoader[UUID, Project | None]:
+        return DataLoader(self._projects, cache=self._keep)
+
+    @cached_property
+    def job(self) -> DataLoader[int, JobView | None]:
+        return DataLoader(self._jobs, cache=self._keep)
+
+    @cached_property
+    def delivery(self) -> DataLoader[UUID, Delivery | None]:
+        return DataLoader(self._delivery, cache=self._keep)
+
+    @cached_property
+    def delivery_attempts(self) -> DataLoader[UUID, list[DeliveryAttempt]]:
+        return DataLoader(self._deliveries, cache=self._keep)
 
     def operations(self, first: int) -> DataLoader[UUID, list[Operation]]:
         """The newest of each instance: one loader for each number that a query asks for."""
