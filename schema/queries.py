@@ -9,6 +9,7 @@ from schema.arguments import After, First, Id, Which
 from schema.catalog_queries import CatalogQueries
 from schema.context import Info
 from schema.event_queries import EventQueries
+from schema.execution.light import LightInstance
 from schema.execution.pages import LightConnection
 from schema.filters import InstanceFilter, InstanceOrderBy, OrderDirection
 from schema.fleet_queries import FleetQueries
@@ -127,4 +128,5 @@ class Query(
 async def _up_to_date(row: tables.Instance, info: Info) -> Instance:
     """One that is moving is looked at if nobody did for a while; the provider being away is never an error here."""
     reading = await info.context.services.watch.read(row)
-    return Instance.of(reading.instance, seen_at=reading.seen_at)
+    show = LightInstance if isinstance(reading.instance, light.Row) else Instance.of
+    return show(reading.instance, seen_at=reading.seen_at)

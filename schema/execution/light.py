@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import fields
+from datetime import datetime
 from typing import Any
 
 from schema import ids
@@ -43,8 +44,9 @@ PASSING = frozenset({"stale", "stale_for"})
 class LightInstance(Instance):
     """Shows a row as `Instance.of` would. What is not cheap to show is taken from there, once."""
 
-    def __init__(self, row: tables.Instance) -> None:
+    def __init__(self, row: tables.Instance, *, seen_at: datetime | None = None) -> None:
         self.row = row
+        self.seen_at = seen_at
         self.whole: Instance | None = None
 
 
@@ -57,7 +59,7 @@ def _same(name: str) -> Callable[[LightInstance], Any]:
 def _whole(name: str) -> Callable[[LightInstance], Any]:
     def read(self: LightInstance) -> Any:
         if self.whole is None:
-            self.whole = Instance.of(self.row)
+            self.whole = Instance.of(self.row, seen_at=self.seen_at)
         return getattr(self.whole, name)
 
     return read

@@ -75,6 +75,16 @@ async def test_every_field_shows_the_same(world: World):
                 assert type(getattr(shown, field.name)) is type(getattr(other, field.name)) or field.name == "row_id"
 
 
+async def test_when_it_was_last_seen_counts_as_it_does_through_the_orm(world: World):
+    long_ago = now() - timedelta(hours=1)
+    row = await world.put(S.STARTING, novita_id="n1", observed_at=long_ago, status_since=long_ago)
+    found = (await light.by_ids(world.database, [row.id], project_id=world.caller.project_id))[row.id]
+    for seen_at in (None, long_ago, now()):
+        shown, other = LightInstance(found, seen_at=seen_at), Instance.of(row, seen_at=seen_at)
+        assert shown.stale == other.stale
+        assert shown.stale == (seen_at is None or seen_at == long_ago)
+
+
 async def test_rows_by_their_ids_are_those_of_the_project(world: World):
     await fill(world)
     other = await world.new_project("other")
