@@ -210,12 +210,12 @@ def _status_error(raw: Fields) -> StatusError | None:
 
 def _ssh(raw: Fields) -> Ssh | None:
     component = raw.within("connectComponentSSH")
-    # The two flat fields are from the documents of 2024.
+    # The two flat fields are from the documents of 2024, and there only while it runs.
     command = component.maybe("sshCommand") or raw.maybe("sshCommand")
     password = component.maybe("password") or raw.maybe("sshPassword")
     if command is None and password is None:
         return None
-    return Ssh(command, _secret(password), component.flag("isRunning"))
+    return Ssh(command, _secret(password), component.flag("isRunning", default=True))
 
 
 def _web_terminal(raw: Fields) -> WebTerminal | None:

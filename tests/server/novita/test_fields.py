@@ -138,6 +138,7 @@ def test_an_instance_of_the_documents_is_read_whole():
     assert instance.ssh is not None
     assert instance.ssh.password is not None
     assert instance.ssh.password.get_secret_value() == "hunter22"
+    assert instance.ssh.is_running
     assert "hunter22" not in repr(instance)
 
 
