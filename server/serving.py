@@ -70,6 +70,7 @@ async def http(runtime: Runtime, listener: socket.socket, *, pages: Pages | None
         Shield(app, runtime.settings),
         http=patient(runtime.settings),
         log_config=None,
+        access_log=False,  # requests are in our own log
         lifespan="off",
         ws=Wire,
         ws_per_message_deflate=False,  # measured: 2.7 times the memory and up to 3 times the CPU
@@ -93,6 +94,7 @@ async def looks(runtime: Runtime, listener: socket.socket) -> AsyncGenerator[Non
         Shield(create_worker_app(runtime), runtime.settings),
         http=patient(runtime.settings),
         log_config=None,
+        access_log=False,  # requests are in our own log
         lifespan="off",
         ws="none",
         server_header=False,
