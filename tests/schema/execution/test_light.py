@@ -175,7 +175,11 @@ async def test_a_page_is_of_one_moment_even_if_a_row_changes_while_it_is_read(wo
 
     async def goes_away() -> None:
         pool = await world.database.pool()
-        await pool.execute("UPDATE instance SET status = 'DELETED', deleted_at = now() WHERE id = $1", first.id)
+        await pool.execute(
+            "UPDATE instance SET status = 'DELETED', deleted_at = now(), failure_code = NULL, failure_message = NULL"
+            " WHERE id = $1",
+            first.id,
+        )
 
     rows = await page(world, Meddled(world, goes_away))
     assert first.id not in [row.id for row in rows]
