@@ -89,6 +89,7 @@ async def newer_database(new_database: Any, migrated_url: str) -> str:
     url = await new_database(template=migrated_url)
     connection = await asyncpg.connect(url)
     await connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    await connection.execute("COMMENT ON TABLE alembic_version IS 'oldest code: 9999'")
     await connection.close()
     return url
 

@@ -48,9 +48,13 @@ async def fleet(new_database: DatabaseMaker, migrated_url: str) -> AsyncIterator
         token, caller = await world.new_token("default", Role.ADMIN)
         world.caller = caller
         made = [await _instance(world, number) for number in range(MANY)]
-        head = await world.value("SELECT count(*) FROM outbox")
-        assert head + await world.value("SELECT count(*) FROM event") >= MANY
-        await until(lambda: server.runtime.tail.head().position >= MANY)
+
+        async def is_told() -> bool:
+            is_moved = not await world.value("SELECT count(*) FROM outbox")
+            return is_moved and server.runtime.tail.head().position == await world.value("SELECT head FROM event_log")
+
+        await until(is_told)
+        assert await world.value("SELECT count(*) FROM event") >= MANY
         yield Api(server, world, token, caller), made
         await world.close()
     await signals.stop()
