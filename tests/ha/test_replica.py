@@ -130,11 +130,11 @@ async def test_the_past_of_the_log_comes_from_the_replica_and_goes_over_into_the
         await replica.ask("SELECT pg_wal_replay_pause()")
         try:
             await announce(database, 60)
-            async with tail.subscribe(project_id=PROJECT, after=start, backlog=7) as events:
+            async with tail.subscribe(project_id=PROJECT, after=start, backlog=200) as events:
                 seen = await take(events, 120)
         finally:
             await replica.ask("SELECT pg_wal_replay_resume()")
-        async with tail.subscribe(project_id=PROJECT, after=start, backlog=7) as events:
+        async with tail.subscribe(project_id=PROJECT, after=start, backlog=200) as events:
             again = await take(events, 120)
             await announce(database, 20)
             again += await take(events, 20)
