@@ -35,7 +35,7 @@ async def npm() -> Npm:
 @pytest.fixture(scope="module")
 async def server(npm: Npm, new_database: DatabaseMaker, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
     # Not as quickly as elsewhere: each event is to be seen before the next one takes its place.
-    env = {"DATABASE_URL": await new_database(), "SIMULATOR_SPEED": "10"}
+    env = {"DATABASE_URL": await new_database(), "SIMULATOR_SPEED": "4"}
     async with up(tmp_path_factory.mktemp("home"), env=env) as running:
         yield running
 
@@ -48,7 +48,8 @@ async def test_it_is_used_with_nothing_else_in_reach(server: Up, npm: Npm, tmp_p
 
     assert report["elsewhere"] == []
     assert report["violations"] == []
-    assert report["console"] == []
+    # What a server answers to a request is told in the page; Chromium repeats its status here.
+    assert [line for line in report["console"] if not line.startswith("Failed to load resource")] == []
     assert report["tabs"] == ["Create", "Watch", "Start", "Quote", "Fleet", "Jobs"]
     answers = report["answers"]
     assert '"billingMode": "SPOT"' in answers["quote"]

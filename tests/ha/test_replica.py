@@ -15,6 +15,7 @@ from server.events.tail import Tail
 from tests.ha.streaming import Server, primary_and_replica
 from tests.processes import sooner_or_later
 from tests.server.events.world import PROJECT, announce, log_of, running, take
+from tests.world import until
 
 ADD = text("INSERT INTO project (id, name) VALUES (gen_random_uuid(), :name)")
 SEEN = text("SELECT count(*) AS many, pg_is_in_recovery() AS is_replica FROM project WHERE name LIKE :names")
@@ -121,9 +122,10 @@ async def test_the_past_of_the_log_comes_from_the_replica_and_goes_over_into_the
     signals = Signals(database)
     async with (
         running(signals),
-        running(Sequencer(database, signals)),
+        running(Sequencer(database, signals)) as sequencer,
         running(Tail(database, signals, ring_size=10)) as tail,
     ):
+        await until(lambda: sequencer.is_leader)  # whoever leads first settles under which name the log goes on
         async with database.read() as session:
             start = await cursor_now(session)
         await announce(database, 60)
