@@ -105,7 +105,8 @@ class WebhookMutations:
         return RotateWebhookSecretPayload(secret=sign.shown(secret), old_secret_valid_until=now() + overlap)
 
     @strawberry.mutation(
-        description="Send a delivery once more, with the same id and body. One that is PENDING is left as it is.",
+        description="Send a delivery once more, with the same id and body. One that is PENDING keeps its place in "
+        "line, and the line waits no longer for its next attempt.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def redeliver_webhook(

@@ -245,7 +245,7 @@ def _leave_a_deposed_server(context: ExceptionContext) -> None:
 def _leave_soon(connection: AdaptedConnection, _record: object, _error: object) -> None:
     """Whoever is cancelled in the middle of a statement is out of it at once, however dead the network is.
 
-    SQLAlchemy by itself waits two seconds: a worker that lost its lease would still have its jobs when others begin them.
+    SQLAlchemy by itself waits two seconds: a worker that lost its lease would still have jobs that others begin.
     """
     with contextlib.suppress(MissingGreenlet, *DATABASE_TROUBLE):  # found by the garbage collector; gone already
         connection.run_async(lambda driver: driver.close(timeout=FAREWELL))

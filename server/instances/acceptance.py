@@ -244,8 +244,6 @@ def _delivery(instance: Instance, event_id: UUID, asked: Asked, shown: dict[str,
         "keeps_order": True,
         "attempts": 0,
         "counted": 0,
-        "created_at": moment,
-        "asked_at": moment,
     }
 
 
@@ -315,8 +313,6 @@ _DELIVERY = (
     "keeps_order",
     "attempts",
     "counted",
-    "created_at",
-    "asked_at",
 )
 
 

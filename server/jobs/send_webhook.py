@@ -35,22 +35,22 @@ async def send_webhook(work: SendWebhook, tools: Tools) -> Outcome:
         delivery = await session.get(Delivery, work.delivery_id)
         if delivery is None or delivery.status != DeliveryStatus.PENDING:
             return Done()
-        first = await deliveries.waits_for(session, delivery)
-    if first is not None:
-        return Again(after=_turn_of(first))
+        left = await deliveries.waits_for(session, delivery)
+    if left is not None:
+        return Again(after=left + timedelta(seconds=random.uniform(1, 2) * SHORTLY))
     sender = tools.services.sender
     with sender.place(delivery.project_id, delivery.url) as has_room:
         if not has_room:
             return Again(after=timedelta(seconds=random.uniform(2, 5) * SHORTLY))
-        moment = now()
         try:
             async with tools.write() as session:
                 secrets = await signing_secrets(session, delivery.project_id, sender.key)
-                delivery = await deliveries.begin_attempt(session, work.delivery_id, at=moment)
+                begun = await deliveries.begin_attempt(session, work.delivery_id)
         except WrongKey as wrong:
             return await _without_key(work, tools, str(wrong))
-        if delivery is None:
+        if begun is None:
             return Done()
+        delivery, moment = begun
         # Killed from here on, it is sent again: at least once.
         signed = sign.headers(delivery.id, delivery.body, secrets, at=moment)
         answer = await sender.send(delivery.url, delivery.body, signed)
@@ -60,11 +60,6 @@ async def send_webhook(work: SendWebhook, tools: Tools) -> Outcome:
         pause = await deliveries.end_attempt(session, delivery.id, delivery.attempts, answer)
     _log(delivery, answer)
     return Done() if pause is None else Again(after=pause)
-
-
-def _turn_of(first: Delivery) -> timedelta:
-    left = timedelta(0) if first.next_attempt_at is None else first.next_attempt_at - now()
-    return max(left, timedelta(0)) + timedelta(seconds=random.uniform(1, 2) * SHORTLY)
 
 
 async def _without_key(work: SendWebhook, tools: Tools, why: str) -> Outcome:

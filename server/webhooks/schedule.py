@@ -1,9 +1,7 @@
 """When a message that did not arrive is sent again, and when that is given up."""
 
 import random
-from datetime import datetime, timedelta
-
-from server.clock import now
+from datetime import timedelta
 
 # Nearly a day in all: a receiver that was down over a night is told everything.
 PAUSES = tuple(
@@ -13,12 +11,12 @@ LONGEST = timedelta(days=1)
 JITTER = 0.1
 
 
-def next_pause(counted: int, *, asked_at: datetime, retry_after: timedelta | None = None) -> timedelta | None:
+def next_pause(counted: int, *, age: timedelta, retry_after: timedelta | None = None) -> timedelta | None:
     """How long after that many attempts in vain; None when it is over.
 
     By age as well as by number: what stood behind a dead message for a day gets its one try, and not another day.
     """
-    if counted > len(PAUSES) or now() - asked_at >= LONGEST:
+    if counted > len(PAUSES) or age >= LONGEST:
         return None
     pause = PAUSES[counted - 1] * random.uniform(1 - JITTER, 1 + JITTER)
     return min(max(pause, retry_after or timedelta(0)), LONGEST)

@@ -77,7 +77,6 @@ async def come_to_rest(run: Run, verdict: Verdict) -> None:
     """Nothing is broken any more: wait until nothing is left to do, or for as long as that may take."""
     deadline = time.monotonic() + SETTLE_SECONDS
     caller = Caller(run.stage.addresses, run.stage.secrets.token, run.load.accounts, random.Random(0))
-    hurried: set[str] = set()
     left: dict[str, int] = {}
     try:
         while time.monotonic() < deadline:
@@ -89,10 +88,7 @@ async def come_to_rest(run: Run, verdict: Verdict) -> None:
             if not any(left.values()):
                 return
             for row in late:
-                id = f"dlv_{row['id'].hex}"
-                if id not in hurried:
-                    hurried.add(id)
-                    await caller.ask(REDELIVER, {"id": id})
+                await caller.ask(REDELIVER, {"id": f"dlv_{row['id'].hex}"})
             await asyncio.sleep(0.5)
     finally:
         await caller.close()

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.clock import new_id
 from server.db.engine import Database, will_change
 from tests.server.queue.proxy import Proxy
+from tests.world import until
 
 ADD = text("INSERT INTO project (id, name) VALUES (:id, :name)")
 COUNT = text("SELECT count(*) FROM project")
@@ -227,12 +228,15 @@ async def test_a_statement_that_is_cancelled_ends_on_the_server_too(database: Da
         async with database.read() as session:
             return (await session.execute(asleep)).scalar_one()
 
+    async def is_asleep() -> bool:
+        return await sleepers() == 1
+
+    async def is_over() -> bool:
+        return await sleepers() == 0
+
     sleeping = asyncio.create_task(sleep())
-    async with asyncio.timeout(30):
-        while await sleepers() == 0:
-            await asyncio.sleep(0.05)
-        sleeping.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await sleeping
-        while await sleepers():
-            await asyncio.sleep(0.05)
+    await until(is_asleep)
+    sleeping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sleeping
+    await until(is_over)

@@ -370,6 +370,31 @@ async def test_redelivery_sends_the_same_message_again(world: World, receiver: R
     assert await rows(world, instance_id) == [("instance.ready", "DELIVERED", 2, None)]
 
 
+async def test_a_line_that_waits_for_its_next_attempt_is_sent_at_once_when_asked(world: World, receiver: Receiver):
+    receiver.answers = [503]
+    receiver.headers = {"retry-after": "3600"}
+    instance_id = await told(world, receiver.url, S.HEALTH_CHECKING, S.READY)
+
+    async def all_wait_for_long() -> bool:
+        await world.work_once()
+        return not await world.value("SELECT count(*) FROM job WHERE run_at < now() + interval '10 minutes'")
+
+    async def all_arrived() -> bool:
+        await world.work_once()  # nobody hurries the jobs but what is asked for
+        return await is_quiet(world)
+
+    await until(all_wait_for_long)
+    last = await world.value("SELECT id FROM delivery WHERE instance_id = $1 ORDER BY seq DESC LIMIT 1", instance_id)
+
+    async with world.database.write() as session:
+        delivery = await deliveries.redeliver(session, last, project_id=world.caller.project_id)
+
+    assert (delivery.status, delivery.attempts, delivery.next_attempt_at) == (DeliveryStatus.PENDING, 0, None)
+    await until(all_arrived)
+    assert receiver.types == ["instance.health_checking", "instance.health_checking", "instance.ready"]
+    assert [each[1] for each in await rows(world, instance_id)] == ["DELIVERED", "DELIVERED"]
+
+
 async def test_another_projects_delivery_cannot_be_sent_again(world: World, receiver: Receiver):
     instance_id = await told(world, receiver.url, S.READY)
     await world.work_until(lambda: is_quiet(world))

@@ -1,12 +1,16 @@
-"""A worker whose wall clock is wrong makes no second machine: how long a create has been in doubt is not its to say."""
+"""A worker whose wall clock is wrong: it makes no second machine, and holds no message up."""
 
+import time
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import pytest
 
 import server.clock
+from server.instances import moves
 from server.novita.simulator.faults import Fault, FaultKind
+from server.words import InstanceStatus
+from tests.server.webhooks.receiver import Receiver
 from tests.world import World
 
 CREATE = "POST /gpu/instance/create"
@@ -58,3 +62,26 @@ async def test_an_attempt_of_a_worker_whose_clock_is_wrong_is_not_given_up_early
 
     assert await statuses(world, accepted.operation.id) == ["UNKNOWN"]
     assert world.made() == 1
+
+
+async def test_messages_wait_as_long_as_they_should_whatever_the_workers_clock_says(
+    world: World, receiver: Receiver, wrong_clock: type[datetime], monkeypatch: pytest.MonkeyPatch
+):
+    receiver.always = 503
+    monkeypatch.setattr(server.clock, "datetime", wrong_clock)
+    instance = await world.put(InstanceStatus.RUNNING, webhook_url=receiver.url)
+    for status in (InstanceStatus.HEALTH_CHECKING, InstanceStatus.READY):
+        async with world.database.write() as session:
+            await moves.move(session, instance.id, status, cause=moves.Cause())
+
+    await world.work_once()
+    await world.hurry()
+    await world.work_once()  # the second one looks how long the first will take
+
+    pauses = await world.rows("SELECT extract(epoch FROM run_at - now())::float8 AS seconds FROM job")
+    assert [each["seconds"] < 20 for each in pauses] == [True, True]
+    shown = await world.rows(
+        "SELECT status, next_attempt_at - now() < interval '20 seconds' AS soon FROM delivery ORDER BY seq"
+    )
+    assert [tuple(each) for each in shown] == [("PENDING", True), ("PENDING", None)]
+    assert abs(float(receiver.got[0].headers["webhook-timestamp"]) - time.time()) < 3600
