@@ -22,7 +22,7 @@ const FLAGS = [
 ];
 
 const sent = []; // what went out over sockets
-const report = { elsewhere: [], console: [], violations: [], tabs: [], answers: {}, watched: [], withoutToken: {} };
+const report = { elsewhere: [], refused: [], console: [], violations: [], tabs: [], answers: {}, watched: [], withoutToken: {} };
 
 // With a profile of its own, which is gone afterwards.
 const browser = await chromium.launch({
@@ -65,8 +65,29 @@ async function withTheToken(page) {
     report.answers[tab.toLowerCase()] = await run(page, tab, word);
   }
   await page.screenshot({ path: join(shots, "jobs.png") });
+  await inAHurry(page);
   report.back = await page.getByRole("link", { name: /Pilotlight/ }).getAttribute("href");
   await page.close();
+}
+
+/** Whoever runs what is in a tab at once, before GraphiQL has read it. */
+async function inAHurry(page) {
+  for (const [tab, word] of [["Quote", "candidates"], ["Fleet", "counts"], ["Jobs", "jobs"], ["Quote", "candidates"]]) {
+    await page.evaluate(chooseAndRun, tab);
+    report.answers.hurried = await shows(page, tab, word);
+  }
+  await page.evaluate(chooseAndRun, "Watch");
+  await page.getByRole("button", { name: /Stop query/ }).waitFor();
+  await create("watched-in-a-hurry");
+  report.answers.hurriedWatch = await shows(page, "Watch", "instanceEvents");
+  await page.getByRole("button", { name: /Stop query/ }).click();
+}
+
+/** In the page, with nothing in between. */
+function chooseAndRun(tab) {
+  const chosen = [...document.querySelectorAll(".graphiql-tab")].find((each) => each.textContent.includes(tab));
+  chosen.querySelector("button").click();
+  document.querySelector(".graphiql-execute-button").click();
 }
 
 /** A server that hands no token over: there is a field for it. */
@@ -104,6 +125,11 @@ async function open(headers = {}) {
     if (text.startsWith("POLICY")) report.violations.push(text);
     else if (["error", "warning"].includes(message.type())) report.console.push(text);
   });
+  page.on("response", async (response) => {
+    if (response.status() < 400) return;
+    const said = await response.text().catch(String);
+    report.refused.push(`${response.status()} ${response.request().postData()?.slice(0, 600)} -> ${said.slice(0, 600)}`);
+  });
   page.on("pageerror", (error) => report.console.push(String(error)));
   await page.goto(address);
   // Tabs are there at once; what is in them when Monaco has loaded.
@@ -123,6 +149,10 @@ async function choose(page, tab) {
 async function run(page, tab, word) {
   await choose(page, tab);
   await page.getByRole("button", { name: /Execute query/ }).click();
+  return shows(page, tab, word);
+}
+
+async function shows(page, tab, word) {
   const deadline = Date.now() + PATIENCE;
   for (;;) {
     const shown = await result(page);
