@@ -169,18 +169,37 @@ async def test_what_is_wrong_is_said_beside_the_field(servant: Servant, running:
     assert await _ask(running, COUNT) == before
 
 
+# The socket tells first, and over HTTP it is heard when somebody has signed in.
+LATE_REFUSALS = """
+    window.refusals = 0;
+    const ask = window.fetch;
+    window.fetch = async (...given) => {
+      const response = await ask(...given);
+      if (response.status === 401) {
+        while (!document.querySelector(".connection.live")) await new Promise((soon) => setTimeout(soon, 50));
+        setTimeout(() => { window.refusals += 1; }, 500);
+      }
+      return response;
+    };
+    null;
+"""
+
+
 async def test_without_a_development_token_the_page_asks_for_one(servant: Servant, running: Up):
     base = running.graphql_url.removesuffix("/graphql")
     # A name that somebody else could point here gets no token.
     page = await servant.open("stranger", base.replace("127.0.0.1", "rebound.localhost"))
 
     await page.wait(".sign-in")
+    await page.evaluate(LATE_REFUSALS)
     await page.fill("input[type=password]", "pl_wrong")
     await page.press("Enter")
     await page.wait(".sign-in .field.wrong")
     await page.fill("input[type=password]", running.token)
     await page.press("Enter")
     await page.live()
+    await sooner_or_later(lambda: page.evaluate("window.refusals > 0"), within=60)
+    await page.live()  # what is said of the wrong one is not said of this one
     assert await page.evaluate("sessionStorage.length") == 1
 
 

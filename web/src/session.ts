@@ -12,7 +12,16 @@ export function signIn(secret: string): void {
   token.value = secret;
 }
 
-export function signOut(why: string | null = null): void {
+export function signOut(): void {
+  leave(null);
+}
+
+// The server knows no such token. It may say so twice, over HTTP and the socket, and late: somebody may be here by then.
+export function refuse(secret: string, why: string): void {
+  if (token.value === secret) leave(why);
+}
+
+function leave(why: string | null): void {
   sessionStorage.removeItem(KEPT);
   refused.value = why;
   token.value = null;

@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { type Client, createClient } from "graphql-ws/client";
 import type { Document } from "../generated/api.ts";
-import { signOut, token } from "../session.ts";
+import { refuse, token } from "../session.ts";
 import { backoff } from "./backoff.ts";
 
 export type Connection =
@@ -23,9 +23,10 @@ let tryNow: () => void = () => undefined;
 export function connect(): () => void {
   let silence: ReturnType<typeof setTimeout> | undefined;
   let socket: WebSocket | undefined;
+  const secret = token.value ?? "";
   const created = createClient({
     url: `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/graphql`,
-    connectionParams: () => ({ Authorization: `Bearer ${token.value ?? ""}` }),
+    connectionParams: () => ({ Authorization: `Bearer ${secret}` }),
     lazy: false,
     keepAlive: PING_EVERY,
     retryAttempts: Number.POSITIVE_INFINITY,
@@ -51,7 +52,7 @@ export function connect(): () => void {
       },
       closed: (event) => {
         clearTimeout(silence);
-        if (isClose(event) && event.code === FORBIDDEN) signOut("This token is not valid.");
+        if (isClose(event) && event.code === FORBIDDEN) refuse(secret, "This token is not valid.");
       },
     },
   });

@@ -1,6 +1,6 @@
 // Queries and mutations over HTTP.
 import type { Document } from "../generated/api.ts";
-import { signOut, token } from "../session.ts";
+import { refuse, token } from "../session.ts";
 
 export interface Refusal {
   readonly code: string;
@@ -24,10 +24,11 @@ export async function ask<Result, Variables>(
   variables: Variables,
   signal?: AbortSignal,
 ): Promise<Result> {
-  const response = await reached(document.text, variables, signal);
+  const secret = token.value ?? "";
+  const response = await reached(secret, document.text, variables, signal);
   const answer = await read(response);
   const error = answer.errors?.[0];
-  if (response.status === 401) signOut("This token is not valid any more.");
+  if (response.status === 401) refuse(secret, "This token is not valid any more.");
   if (error || answer.data === undefined || answer.data === null) {
     const extensions = error?.extensions ?? {};
     const retryable = extensions["retryable"] === true || response.status >= 500;
@@ -65,11 +66,11 @@ interface Answer {
   errors?: { message: string; extensions?: Record<string, unknown> }[];
 }
 
-async function reached(query: string, variables: unknown, signal?: AbortSignal): Promise<Response> {
+async function reached(secret: string, query: string, variables: unknown, signal?: AbortSignal): Promise<Response> {
   try {
     return await fetch("/graphql", {
       method: "POST",
-      headers: { "content-type": "application/json", authorization: `Bearer ${token.value ?? ""}` },
+      headers: { "content-type": "application/json", authorization: `Bearer ${secret}` },
       body: JSON.stringify({ query, variables }),
       signal: signal ?? null,
     });
