@@ -136,7 +136,7 @@ async def work(database_url: str) -> None:
     settings = Settings(health_check_timeout=timedelta(seconds=60))
     key = SecretStr("none")
     async with Runtime(settings, database_url=database_url, novita_url="http://127.0.0.1:1", novita_key=key) as runtime:
-        pool = await runtime.database.pool()
+        pool = runtime.database.raw
         await pool.fetchval(WAITING)
         before = measured()
         began = time.perf_counter()

@@ -338,17 +338,17 @@ class World:
                 world.set_stock(product, cluster, free)
 
     async def rows(self, query: str, *args: Any) -> list[asyncpg.Record]:
-        return await (await self.database.pool()).fetch(query, *args)
+        return await self.database.raw.fetch(query, *args)
 
     async def one(self, query: str, *args: Any) -> asyncpg.Record:
         (row,) = await self.rows(query, *args)
         return row
 
     async def value(self, query: str, *args: Any) -> Any:
-        return await (await self.database.pool()).fetchval(query, *args)
+        return await self.database.raw.fetchval(query, *args)
 
     async def execute(self, query: str, *args: Any) -> None:
-        await (await self.database.pool()).execute(query, *args)
+        await self.database.raw.execute(query, *args)
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from sqlalchemy.engine import AdaptedConnection, ExceptionContext
 from sqlalchemy.exc import MissingGreenlet
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
+from server.db.raw import FAREWELL, LAST_WORDS, RawPool
 from server.db.replica import Replica
 from server.db.servers import Servers
 from server.db.trouble import DATABASE_TROUBLE
@@ -24,7 +25,6 @@ COMMITTED = "topics that the commit will have changed"
 WRITTEN = "machines whose rows the commit will have changed"
 THEN = "what is to be called after the commit"
 READ_ONLY = "25006"
-FAREWELL = 0.25  # seconds for a statement to be called off on a server that answers
 
 
 # What a pooler in transaction mode asks for: the next transaction runs on another server process, which knows nothing
@@ -79,9 +79,8 @@ class Database:
             self._replica = Replica(
                 read_url, pool_size=pool_size, command_timeout=command_timeout, patience=read_patience, name=name
             )
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
-        self._pool_lock = asyncio.Lock()
-        self._pool_size = pool_size
+        self._raw = RawPool(self._connect_pooled, size=pool_size, patience=command_timeout)
+        self._closing: set[asyncio.Future[None]] = set()
 
     async def connect(self, **overrides: Any) -> "asyncpg.Connection[asyncpg.Record]":
         """A connection of one's own, for LISTEN, leases and locks. Whoever asked for it closes it."""
@@ -112,24 +111,16 @@ class Database:
         # No statement of ours runs long enough to be worth compiling, and some servers would compile them every time.
         return {"application_name": self._name, "timezone": "UTC", "jit": "off"}
 
-    async def pool(self) -> "asyncpg.Pool[asyncpg.Record]":
+    @property
+    def raw(self) -> RawPool:
         """Raw asyncpg connections for statements where SQLAlchemy's extra round trips count."""
-        async with self._pool_lock:
-            if self._pool is None:
-                self._pool = await asyncpg.create_pool(
-                    connect=self._connect_pooled,
-                    min_size=0,
-                    max_size=self._pool_size,
-                    setup=_refuse_a_deposed_server,
-                    reset=_keep,  # nothing here sets session state, and the reset is a round trip per use
-                )
-            return self._pool
+        return self._raw
 
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[AsyncSession]:
         """A read-only transaction: one moment's view of the rows, and no way to write by mistake."""
         with span("db.read"):
-            async with self._sessions() as session:
+            async with self._opened() as session:
                 await session.connection(
                     execution_options={"postgresql_readonly": True, "isolation_level": "REPEATABLE READ"}
                 )
@@ -163,8 +154,7 @@ class Database:
     async def _place_in_wal(self) -> str | None:
         """How far the primary has written for good; None if it can't say, as a pooled one that changes places."""
         try:
-            pool = await self.pool()
-            return await pool.fetchval("SELECT pg_current_wal_flush_lsn()::text")
+            return await self.raw.fetchval("SELECT pg_current_wal_flush_lsn()::text")
         except DATABASE_TROUBLE:
             return None
 
@@ -176,8 +166,8 @@ class Database:
         the whole database until the flush is over, and all such commits would go one by one.
         """
         with span("db.write"):
-            async with self._sessions() as session:
-                async with session.begin():
+            async with self._opened() as session:
+                async with session.begin(), _given_up_at_once(session):
                     yield session
                 topics: set[str] | None = session.info.get(COMMITTED)
                 written: set[str] | None = session.info.get(WRITTEN)
@@ -189,22 +179,31 @@ class Database:
         if topics and self.on_commit is not None:
             self.on_commit(topics)
 
+    @asynccontextmanager
+    async def _opened(self) -> AsyncGenerator[AsyncSession]:
+        """One that whoever is cancelled need not wait for: SQLAlchemy would, and the network may be silent."""
+        session = self._sessions()
+        try:
+            async with _given_up_at_once(session):
+                yield session
+        finally:
+            closing = asyncio.ensure_future(session.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+            await asyncio.shield(closing)
+
     def pools(self) -> list["PoolUse"]:
         """How the connections that requests and jobs share are used at this moment."""
         engine: Any = self.engine.pool
         # Neither library tells how many wait; both keep them in a queue of asyncio's.
         waiting = _waiting(getattr(getattr(engine, "_pool", None), "_queue", None))
         used = [PoolUse("sessions", engine.size(), engine.checkedout(), waiting)]
-        raw = self._pool
-        busy = 0 if raw is None else raw.get_size() - raw.get_idle_size()
-        return [*used, PoolUse("raw", self._pool_size, busy, _waiting(getattr(raw, "_queue", None)))]
+        return [*used, PoolUse("raw", self._raw.size, self._raw.in_use, self._raw.waiting)]
 
     async def close(self) -> None:
-        if self._pool is not None:
-            try:
-                await asyncio.wait_for(self._pool.close(), timeout=5)
-            except TimeoutError:
-                self._pool.terminate()
+        await self._raw.close()
+        if self._closing:
+            await asyncio.wait(self._closing, timeout=LAST_WORDS)
         if self._replica is not None:
             await self._replica.close()
         await self.engine.dispose()
@@ -251,21 +250,19 @@ def _leave_soon(connection: AdaptedConnection, _record: object, _error: object) 
         connection.run_async(lambda driver: driver.close(timeout=FAREWELL))
 
 
-async def _refuse_a_deposed_server(connection: "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]") -> None:
-    """Costs no round trip: the server has said so by itself. The pool closes a connection that is refused."""
-    settings = connection.get_settings()
-    names = ("in_hot_standby", "default_transaction_read_only")
-    if any(getattr(settings, name, "off") == "on" for name in names):
-        raise ConnectionError("the server takes no writes any more")
+@asynccontextmanager
+async def _given_up_at_once(session: AsyncSession) -> AsyncGenerator[None]:
+    """Without a ROLLBACK, whose answer may never come: a server whose client is gone does it by itself."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        await session.invalidate()
+        raise
 
 
 def after_commit(session: AsyncSession, call: Callable[[], None]) -> None:
     """Call it once this transaction is committed, and never if it is not: for counting what has happened."""
     session.info.setdefault(THEN, []).append(call)
-
-
-async def _keep(_connection: object) -> None:
-    """Asked for by the pool when a connection comes back; nothing to reset."""
 
 
 def _dumps(value: Any) -> str:

@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.engine import Database
+from server.db.raw import RawPool
 
 
 class Rehearsal(Database):
@@ -33,8 +34,9 @@ class Rehearsal(Database):
             session.expunge_all()
             await session.rollback()
 
-    async def pool(self) -> "asyncpg.Pool[asyncpg.Record]":
-        return cast("asyncpg.Pool[asyncpg.Record]", _TakenBack(await self._database.pool()))
+    @property
+    def raw(self) -> RawPool:
+        return _TakenBack(self._database.raw)
 
     async def connect(self, **overrides: Any) -> "asyncpg.Connection[asyncpg.Record]":
         raise TypeError("a connection of one's own could not be taken back")
@@ -43,10 +45,10 @@ class Rehearsal(Database):
         """Nothing here is its own."""
 
 
-class _TakenBack:
+class _TakenBack(RawPool):
     """What raw statements are run by; more of a pool than they use would be more to take back."""
 
-    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
+    def __init__(self, pool: RawPool) -> None:  # not the parent's: the connections are the real one's
         self._pool = pool
 
     async def fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
@@ -58,9 +60,5 @@ class _TakenBack:
             finally:
                 await transaction.rollback()
 
-    async def fetchrow(self, statement: str, *values: Any) -> asyncpg.Record | None:
-        return next(iter(await self.fetch(statement, *values)), None)
-
-    async def fetchval(self, statement: str, *values: Any) -> Any:
-        row = await self.fetchrow(statement, *values)
-        return None if row is None else row[0]
+    async def execute(self, statement: str, *values: Any) -> str:
+        raise TypeError("only what answers with rows is rehearsed")

@@ -176,7 +176,7 @@ class _Desk:
         return {each.instance.id: each.instance.id in added for each in wanted}
 
     async def _fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
-        pool = await self._database.pool()
+        pool = self._database.raw
         try:
             return await pool.fetch(statement, *values)
         except AWAY as error:

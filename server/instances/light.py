@@ -22,6 +22,7 @@ from sqlalchemy import inspect
 from sqlalchemy.dialects.postgresql import JSONB
 
 from server.db.engine import Database
+from server.db.raw import RawPool
 from server.db.tables import Instance
 from server.instances.reads import InstanceOrder
 
@@ -115,7 +116,7 @@ async def page(
     descending: bool,
 ) -> Sequence[Instance]:
     """What `reads.page_of_instances` gives where everything that is not deleted is wanted."""
-    pool = await database.pool()
+    pool = database.raw
     kept = _kept.setdefault(database, Kept())
     given = (project_id, first, *(() if after is None else after))
     versions = await pool.fetch(_page_of(_SELECT_VERSIONS, order, descending, after is not None), *given)
@@ -129,7 +130,7 @@ async def page(
 
 
 async def _completed(
-    pool: "asyncpg.Pool[asyncpg.Record]",
+    pool: RawPool,
     kept: Kept,
     versions: Sequence[asyncpg.Record],
     rows: Sequence[Row | None],
@@ -146,7 +147,7 @@ async def _completed(
 
 async def by_ids(database: Database, ids: Sequence[UUID], *, project_id: UUID) -> Mapping[UUID, Instance]:
     """What `reads.get_instances` gives."""
-    pool = await database.pool()
+    pool = database.raw
     records = await pool.fetch(BY_IDS, ids, project_id)
     return {record["id"]: cast("Instance", Row(record)) for record in records}
 

@@ -75,12 +75,12 @@ class Standings:
         self._seen.add(instance_id)
 
     async def _read(self, ids: Sequence[UUID]) -> Mapping[UUID, Standing]:
-        pool = await self._database.pool()
+        pool = self._database.raw
         rows = await pool.fetch(READ, ids)
         return {row[0]: _standing(row) for row in rows}
 
     async def _note(self, ids: Sequence[UUID]) -> Mapping[UUID, bool]:
-        pool = await self._database.pool()
+        pool = self._database.raw
         await pool.execute(NOTE, sorted(ids), now())
         return {}
 

@@ -27,7 +27,7 @@ async def usual_create(database: Database, *, project_id: UUID, product_name: st
     found = known.get(key)
     if found is not None and found[1] > time.monotonic():
         return found[0]
-    pool = await database.pool()
+    pool = database.raw
     takes: Any = await pool.fetchval(MEDIAN, project_id, OperationKind.CREATE.value, product_name, region)
     if len(known) >= MOST:
         known.clear()

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-import asyncpg
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.engine import will_change
+from server.db.raw import RawPool
 from server.queue.turn import Taken, taken
 
 CANCEL_TOPIC = "job-cancel"
@@ -40,13 +40,11 @@ async def cancel_job(session: AsyncSession, job_id: int) -> bool:
     return (await session.execute(REQUEST, {"job_id": job_id})).first() is not None
 
 
-async def cancelled_here(pool: "asyncpg.Pool[asyncpg.Record]", worker_id: UUID) -> set[tuple[int, int]]:
+async def cancelled_here(pool: RawPool, worker_id: UUID) -> set[tuple[int, int]]:
     """Those of this worker's jobs that are to be cancelled, by id and claim."""
     return {(row["id"], row["claim"]) for row in await pool.fetch(HERE, worker_id)}
 
 
-async def claim_cancelled(
-    pool: "asyncpg.Pool[asyncpg.Record]", worker_id: UUID, claim: int, kinds: Sequence[str]
-) -> list[Taken]:
+async def claim_cancelled(pool: RawPool, worker_id: UUID, claim: int, kinds: Sequence[str]) -> list[Taken]:
     """Take waiting jobs that are to be cancelled, whether or not they are due or their kind is paused."""
     return [taken(row, claim) for row in await pool.fetch(CLAIM, worker_id, claim, kinds)]

@@ -30,7 +30,7 @@ async def prune_jobs(
 
     Not more than `most` in one go: whoever calls this in a job should come to an end within its time.
     """
-    pool = await database.pool()
+    pool = database.raw
     pruned = 0
     for statement, age in ((PRUNE_OVER, retention), (PRUNE_FAILED, failed_retention)):
         while pruned < most:

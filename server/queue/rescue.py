@@ -3,7 +3,7 @@
 from collections.abc import Container
 from uuid import UUID
 
-import asyncpg
+from server.db.raw import RawPool
 
 # All in one commit: a worker's lease and its claims end together. The jobs are found first and locked by id AND claim:
 # a row that changed hands in between would otherwise be judged, in its new shape, by our older view of the workers.
@@ -40,19 +40,17 @@ FORGOTTEN = """
 """
 
 
-async def somebody_died(pool: "asyncpg.Pool[asyncpg.Record]") -> bool:
+async def somebody_died(pool: RawPool) -> bool:
     """Whether a lease is over: one look at a tiny table, cheap enough for every second."""
     return bool(await pool.fetchval(SOMEBODY_DIED))
 
 
-async def rescue(pool: "asyncpg.Pool[asyncpg.Record]") -> list[int]:
+async def rescue(pool: RawPool) -> list[int]:
     """End every lease that is over; return the ids of the jobs that can be claimed again."""
     return [row["id"] for row in await pool.fetch(RESCUE)]
 
 
-async def give_back_forgotten(
-    pool: "asyncpg.Pool[asyncpg.Record]", worker_id: UUID, known_claims: Container[int]
-) -> list[int]:
+async def give_back_forgotten(pool: RawPool, worker_id: UUID, known_claims: Container[int]) -> list[int]:
     """Free the jobs in this worker's name whose claim's answer was lost on the way: committed, but nobody knows of it.
 
     `known_claims` holds every claim from before it is sent until it is given up, and is looked at only after the rows

@@ -167,7 +167,7 @@ class Shift:
 
     async def _rescue(self) -> None:
         """Look for the dead all the time; for what only a search through all jobs can find, now and then."""
-        pool = await self._database.pool()
+        pool = self._database.raw
         search_at = 0.0
         while True:
             await asyncio.sleep(self._rescue_every.total_seconds() * random.uniform(0.7, 1.0))
@@ -201,7 +201,7 @@ class Shift:
     async def _cancel(self) -> None:
         bell = self._signals.wakeup(CANCEL_TOPIC)
         try:
-            pool = await self._database.pool()
+            pool = self._database.raw
             while True:
                 try:
                     self._slots.cancel(await cancelled_here(pool, self.worker_id))

@@ -135,7 +135,7 @@ async def a_worker(database_url: str) -> AsyncIterator[Pilotlight]:
 
 
 async def rows(database: Database, query: str) -> list[Any]:
-    return await (await database.pool()).fetch(query)
+    return await database.raw.fetch(query)
 
 
 async def test_kill_9_while_messages_are_on_their_way_loses_none(url: str, database: Database, receiver: Receiver):

@@ -41,7 +41,7 @@ async def test_statements_of_many_clients_do_not_meet_on_a_shared_connection(beh
             async with behind.read() as session:
                 found = await session.scalars(text("SELECT name FROM project WHERE name = :name"), {"name": name})
                 assert list(found) == [name]
-            pool = await behind.pool()
+            pool = behind.raw
             assert await pool.fetchval("SELECT name || $2 FROM project WHERE name = $1", name, "!") == f"{name}!"
 
     await asyncio.gather(*(work(number) for number in range(20)))

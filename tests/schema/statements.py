@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import asyncpg
 import pytest
 from sqlalchemy import event
 
+from server.db.raw import RawPool
 from tests.schema.api import Server
 
 Statement = tuple[str, tuple[Any, ...]]
@@ -24,8 +24,8 @@ def listening(server: Server) -> Iterator[list[Statement]]:
             statements.append((statement, tuple(values)))
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("fetch", "fetchrow", "fetchval", "execute"):
-            patch.setattr(asyncpg.Pool, name, _noted(getattr(asyncpg.Pool, name), statements))
+        for name in ("fetch", "execute"):
+            patch.setattr(RawPool, name, _noted(getattr(RawPool, name), statements))
         event.listen(engine, "before_cursor_execute", note)
         try:
             yield statements

@@ -77,7 +77,7 @@ class Reader:
         _, statements = await self.ask(document, **variables)
         (found,) = [each for each in statements if f"FROM {table}" in each[0] and each[0] != light.BY_IDS]
         statement, parameters = found
-        pool = await self.world.database.pool()
+        pool = self.world.database.raw
         rows = await pool.fetchval(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", *parameters)
         return Plan(orjson.loads(rows)[0]["Plan"])
 

@@ -117,7 +117,7 @@ async def page(world: World, database: Any = None, **wanted: Any) -> Any:
 
 
 async def rename(world: World, id: Any, name: str) -> None:
-    pool = await world.database.pool()
+    pool = world.database.raw
     await pool.execute("UPDATE instance SET name = $2 WHERE id = $1", id, name)
 
 
@@ -138,7 +138,7 @@ async def test_what_is_kept_for_one_project_is_not_shown_to_another(world: World
     theirs = await world.put(S.READY, project_id=other)
     assert [row.id for row in await page(world, project_id=other)] == [theirs.id]
     assert theirs.id not in [row.id for row in await page(world)]
-    pool = await world.database.pool()
+    pool = world.database.raw
     await pool.execute("UPDATE instance SET project_id = $2 WHERE id = $1", theirs.id, world.caller.project_id)
     assert await page(world, project_id=other) == []
 
@@ -150,12 +150,12 @@ class Meddled:
         self._world = world
         self._meddle = meddle
 
-    async def pool(self) -> Any:
-        self._pool = await self._world.database.pool()
+    @property
+    def raw(self) -> Any:
         return self
 
     async def fetch(self, *given: Any) -> Any:
-        records = await self._pool.fetch(*given)
+        records = await self._world.database.raw.fetch(*given)
         meddle, self._meddle = self._meddle, None
         if meddle is not None:
             await meddle()
@@ -174,7 +174,7 @@ async def test_a_page_is_of_one_moment_even_if_a_row_changes_while_it_is_read(wo
     assert rows[-1].id == first.id
 
     async def goes_away() -> None:
-        pool = await world.database.pool()
+        pool = world.database.raw
         await pool.execute(
             "UPDATE instance SET status = 'DELETED', deleted_at = now(), failure_code = NULL, failure_message = NULL"
             " WHERE id = $1",
@@ -189,7 +189,7 @@ async def test_only_so_many_rows_are_kept(world: World, monkeypatch: pytest.Monk
     monkeypatch.setattr(light, "MOST_KEPT", 2)
     await fill(world)
     kept = light.Kept()
-    pool = await world.database.pool()
+    pool = world.database.raw
     for record in await pool.fetch(light.BY_IDS, [row.id for row in await page(world)], world.caller.project_id):
         row = kept.keep(record)
         assert row.id == record["id"]

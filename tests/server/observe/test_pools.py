@@ -19,7 +19,7 @@ async def test_connections_in_use_and_those_who_wait_for_one_are_counted(databas
             await leave.wait()
 
     async def raw() -> None:
-        async with (await database.pool()).acquire():
+        async with database.raw.acquire():
             await leave.wait()
 
     assert used(database) == {"sessions": (2, 0, 0), "raw": (2, 0, 0)}

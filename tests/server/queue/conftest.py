@@ -105,13 +105,13 @@ class World:
         return worker
 
     async def rows(self, query: str, *args: Any) -> list[asyncpg.Record]:
-        return await (await self.database.pool()).fetch(query, *args)
+        return await self.database.raw.fetch(query, *args)
 
     async def value(self, query: str, *args: Any) -> Any:
-        return await (await self.database.pool()).fetchval(query, *args)
+        return await self.database.raw.fetchval(query, *args)
 
     async def execute(self, query: str, *args: Any) -> None:
-        await (await self.database.pool()).execute(query, *args)
+        await self.database.raw.execute(query, *args)
 
     async def jobs(self) -> list[tuple[Any, ...]]:
         """(kind, status, attempts) of every unfinished job."""

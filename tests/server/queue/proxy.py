@@ -36,6 +36,10 @@ class Proxy:
         """From now on every byte waits, in both directions, and so do new connections."""
         self._flowing.clear()
 
+    @property
+    def is_stalled(self) -> bool:
+        return not self._flowing.is_set()
+
     def go_on(self) -> None:
         """What has waited arrives now."""
         self._flowing.set()

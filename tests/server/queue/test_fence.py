@@ -77,9 +77,9 @@ async def test_nobody_can_take_a_job_over_between_the_check_and_the_commit(world
     async def slow(_work: Any, claim: Claim) -> Outcome:
         async with claim.write() as session:
             await world.execute(EXPIRE)
-            assert await rescue(await world.database.pool()) == []
+            assert await rescue(world.database.raw) == []
             await session.execute(text("INSERT INTO project (id, name) VALUES (:id, 'p')"), {"id": uuid4()})
-        assert len(await rescue(await world.database.pool())) == 1
+        assert len(await rescue(world.database.raw)) == 1
         return Done()
 
     await world.enqueue(Note())
@@ -94,7 +94,7 @@ async def test_a_dead_workers_jobs_go_back_without_an_attempt_and_the_loss_is_co
     await world.enqueue(Note("a"), Note("b"))
     await _claimed_by_the_dead(world)
 
-    rescued = await rescue(await world.database.pool())
+    rescued = await rescue(world.database.raw)
 
     assert len(rescued) == 2
     assert await world.jobs() == [("TEST_NOTE", "WAITING", 0)] * 2
@@ -107,7 +107,7 @@ async def test_a_job_claimed_while_its_worker_was_being_removed_is_rescued_too(w
     await _claimed_by_the_dead(world)
     await world.execute("DELETE FROM job_worker")
 
-    assert len(await rescue(await world.database.pool())) == 1
+    assert len(await rescue(world.database.raw)) == 1
 
 
 async def test_rescue_leaves_the_living_alone(world: World):
@@ -115,7 +115,7 @@ async def test_rescue_leaves_the_living_alone(world: World):
     await _claimed_by_the_dead(world)
     await world.execute("UPDATE job_worker SET lease_until = now() + interval '1 minute'")
 
-    assert await rescue(await world.database.pool()) == []
+    assert await rescue(world.database.raw) == []
 
 
 async def test_a_job_that_takes_every_worker_down_is_given_up_in_the_end(world: World):
@@ -134,7 +134,7 @@ async def test_a_claim_whose_answer_was_lost_is_found_and_given_back(world: Worl
     worker_id = await world.value("SELECT id FROM job_worker")
     await world.execute("UPDATE job SET claim = 2 WHERE args ->> 'text' = 'known'")
 
-    given_back = await give_back_forgotten(await world.database.pool(), worker_id, {2})
+    given_back = await give_back_forgotten(world.database.raw, worker_id, {2})
 
     assert len(given_back) == 1
     assert await world.value("SELECT args ->> 'text' FROM job WHERE status = 'WAITING'") == "lost"
