@@ -6,7 +6,7 @@ import orjson
 
 from schema.live.results import encoded
 
-MOST_SHOWN = 4  # selections, of one version of a row
+MOST_SHOWN = 4  # selections, of one version of a row or of one page
 
 
 class Known(dict[str, Any]):
@@ -17,9 +17,17 @@ class Known(dict[str, Any]):
     fragment: orjson.Fragment | None
 
 
-def keep(shown: dict[object, Any], selection: object, made: dict[str, Any]) -> Known:
+class KnownList(list[Any]):
+    """The same of many."""
+
+    __slots__ = ("fragment",)
+
+    fragment: orjson.Fragment | None
+
+
+def keep(shown: dict[object, Any], selection: object, made: dict[str, Any] | list[Any]) -> Known | KnownList:
     """To be found under the selection from now on."""
-    known = Known(made)
+    known = KnownList(made) if isinstance(made, list) else Known(made)
     known.fragment = None
     if len(shown) >= MOST_SHOWN:
         shown.clear()
@@ -36,7 +44,7 @@ def written(body: dict[str, Any]) -> bytes:
 
 
 def _fragment(value: Any) -> orjson.Fragment:
-    if value.__class__ is not Known:
+    if value.__class__ is not Known and value.__class__ is not KnownList:
         raise TypeError
     if value.fragment is None:
         value.fragment = orjson.Fragment(orjson.dumps(value))

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 from schema.execution.light import LightInstance
-from schema.execution.selections import STAND_INS
+from schema.execution.selections import STAND_INS, Shared
 from schema.filters import InstanceOrderBy
 from schema.paging import order_cursor
 from schema.types.connection import InstanceConnection, InstanceEdge
 from schema.types.instance import Instance
 from schema.types.page import PageInfo
 from server.db import tables
-from server.instances import reads
+from server.instances import light, reads
 
 
 class LightEdge(InstanceEdge):
@@ -40,6 +41,8 @@ class LightConnection(InstanceConnection):
         after: str | None,
     ) -> None:
         self.wanted = wanted
+        # By size: the row that only tells that there is more is one more to somebody else.
+        self._shown: dict[object, Any] = rows.shown.setdefault(size, {}) if isinstance(rows, light.Page) else {}
         self._rows = rows[:size]
         self._has_more = len(rows) > size
         self._order = order
@@ -47,7 +50,7 @@ class LightConnection(InstanceConnection):
 
     @cached_property
     def nodes(self) -> list[Instance]:  # type: ignore[override]
-        return [LightInstance(row) for row in self._rows]
+        return Shared([LightInstance(row) for row in self._rows], self._shown)
 
     @cached_property
     def edges(self) -> list[InstanceEdge]:  # type: ignore[override]

@@ -39,6 +39,16 @@ Read = Callable[[Any], Any]
 Nodes = Sequence[FieldDetails]
 
 
+class Shared(list[Any]):
+    """Stand-ins of rows that were read together: what was made of all of them has its place in `shown`."""
+
+    __slots__ = ("shown",)
+
+    def __init__(self, items: Sequence[Any], shown: dict[object, Any]) -> None:
+        super().__init__(items)
+        self.shown = shown
+
+
 class Odd(Exception):
     """Something that the compiled function does not expect."""
 
@@ -122,7 +132,13 @@ class _Source:
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
         self._lines: list[str] = []
-        self._names: dict[str, Any] = {"Odd": Odd, "datetime": datetime, "keep": keep}
+        self._names: dict[str, Any] = {
+            "Odd": Odd,
+            "Shared": Shared,
+            "datetime": datetime,
+            "keep": keep,
+        }
+        self._lasts: set[str] = set()
         self._fields = 0
 
     def value(self, type: Any, nodes: Nodes) -> Read:
@@ -172,9 +188,27 @@ class _Source:
         item = self._named("item", None)
         lines = self._expression(type.of_type, nodes, "item")
         self._lines += [f"def {item}(item):", *_indented(self._careful(lines)), "    return item"]
+        made = f"[{item}(each) for each in {variable}]"
+        if any(lines == [f"item = {function}(item)"] for function in self._lasts):
+            all_of_them = self._named("all", None)
+            self._lines += self._lasting_list(all_of_them, item)
+            return [
+                f"if {variable}.__class__ is Shared: {variable} = {all_of_them}({variable})",
+                f"elif {variable}.__class__ is not list and {variable}.__class__ is not tuple: raise Odd",
+                f"else: {variable} = {made} if {variable} else []",
+            ]
         return [
             f"if {variable}.__class__ is not list and {variable}.__class__ is not tuple: raise Odd",
-            f"{variable} = [{item}(each) for each in {variable}] if {variable} else []",
+            f"{variable} = {made} if {variable} else []",
+        ]
+
+    def _lasting_list(self, function: str, item: str) -> list[str]:
+        selection = self._named("selection", object())
+        return [
+            f"def {function}(those):",
+            f"    known = those.shown.get({selection})",
+            f"    if known is None: known = keep(those.shown, {selection}, [{item}(each) for each in those])",
+            "    return known",
         ]
 
     def _leaf(self, type: Any, variable: str) -> list[str]:
@@ -235,6 +269,7 @@ class _Source:
             f"    known = shown.get({selection})",
             f"    return keep(shown, {selection}, {make}(one)) if known is None else known",
         ]
+        self._lasts.add(function)
         return function
 
     def _object(

@@ -4,13 +4,12 @@ Making objects of fifty rows costs the ORM more time than finding them costs Pos
 round trips where one statement has its own snapshot anyway. What comes back has the attributes of a row; what is JSON
 is read when somebody asks for it.
 
-Of a page PostgreSQL is only asked which rows it has, and in which version: most were read before. What is kept is a
-version of a row, which never changes, so nobody is shown anything older than the statement saw.
+Of a page PostgreSQL is only asked which rows it has, and in which version: most were read before, and so was the whole
+page. What is kept is a version of a row, which never changes, so nobody is shown anything older than the statement saw.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import cache
 from typing import Any, cast
 from uuid import UUID
@@ -29,13 +28,16 @@ from server.instances.reads import InstanceOrder
 # Large, and full of secrets: whoever needs these asks for them by name.
 LEFT_OUT = frozenset({"env", "webhook_url"})
 MOST_KEPT = 1_000  # rows of a database
+MOST_PAGES = 50
 
 _COLUMNS = [each for each in inspect(Instance).column_attrs if each.key not in LEFT_OUT]
 # Which version of a row this is: the transaction that wrote it. A server that was promoted may give the number of a
-# transaction again that got lost with its predecessor, but not at the same microsecond.
-_VERSION = "id, xmin, updated_at"
-_SELECT_VERSIONS = f"SELECT {_VERSION} FROM instance"
-_SELECT = f"SELECT {', '.join(each.key for each in _COLUMNS)}, xmin FROM instance"
+# transaction again that got lost with its predecessor, but not at the same microsecond. As bytes, which cost the least:
+# all versions of a page are one value.
+_VERSION = "uuid_send(id) || xidsend(xmin) || timestamptz_send(updated_at)"
+_ID_BYTES, _VERSION_BYTES = 16, 28
+_SELECT_VERSION = f"SELECT {_VERSION} AS version FROM instance"
+_SELECT = f"SELECT {', '.join(each.key for each in _COLUMNS)}, {_VERSION} AS version FROM instance"
 _SORTED_BY = {
     InstanceOrder.CREATED_AT: ("created_at", "timestamptz"),
     InstanceOrder.NAME: ("name", "text"),
@@ -51,42 +53,59 @@ class Row:
     `shown` is for those who show it: what they made of this version of the row alone, to be found again.
     """
 
-    __slots__ = ("_record", "_version", "shown")
+    __slots__ = ("_record", "shown")
 
     def __init__(self, record: asyncpg.Record) -> None:
         self._record = record
-        self._version: tuple[int, datetime] = (record["xmin"], record["updated_at"])
         self.shown: dict[object, Any] = {}
 
-    def is_version(self, record: asyncpg.Record) -> bool:
-        """Whether it is the one that a record of `_VERSION` tells of."""
-        xmin, updated_at = self._version
-        return xmin == record[1] and updated_at == record[2]
+
+class Page(list[Row]):
+    """Rows that were on a page together, with a place for what was `shown` of all of them. Not to be changed."""
+
+    __slots__ = ("shown",)
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        super().__init__(rows)
+        self.shown: dict[object, Any] = {}
 
 
 class Kept:
-    """The rows of a database that were last on a page, each in one version."""
+    """What was last asked for of a database: rows by their version, and pages by the versions of their rows."""
 
     def __init__(self) -> None:
-        self._rows: OrderedDict[UUID, Row] = OrderedDict()
+        self._rows: OrderedDict[bytes, Row] = OrderedDict()
+        self._pages: OrderedDict[bytes, Page] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def find(self, record: asyncpg.Record) -> Row | None:
-        id = record[0]
-        row = self._rows.get(id)
-        if row is None or not row.is_version(record):
-            return None
-        self._rows.move_to_end(id)
+    def find(self, version: bytes) -> Row | None:
+        row = self._rows.get(version)
+        if row is not None:
+            self._rows.move_to_end(version)
         return row
 
     def keep(self, record: asyncpg.Record) -> Row:
-        row = self._rows[record["id"]] = Row(record)
-        self._rows.move_to_end(record["id"])
-        if len(self._rows) > MOST_KEPT:
-            self._rows.popitem(last=False)
+        version = record["version"]
+        row = self.find(version)
+        if row is None:
+            row = self._rows[version] = Row(record)
+            if len(self._rows) > MOST_KEPT:
+                self._rows.popitem(last=False)
         return row
+
+    def find_page(self, versions: bytes) -> Page | None:
+        page = self._pages.get(versions)
+        if page is not None:
+            self._pages.move_to_end(versions)
+        return page
+
+    def keep_page(self, versions: bytes, rows: Sequence[Row]) -> Page:
+        page = self._pages[versions] = Page(rows)
+        if len(self._pages) > MOST_PAGES:
+            self._pages.popitem(last=False)
+        return page
 
 
 _kept: WeakKeyDictionary[Database, Kept] = WeakKeyDictionary()
@@ -119,30 +138,27 @@ async def page(
     pool = database.raw
     kept = _kept.setdefault(database, Kept())
     given = (project_id, first, *(() if after is None else after))
-    versions = await pool.fetch(_page_of(_SELECT_VERSIONS, order, descending, after is not None), *given)
-    rows = [kept.find(each) for each in versions]
-    if None in rows:
-        rows = await _completed(pool, kept, versions, rows, project_id)
-    if rows is None:
-        records = await pool.fetch(_page_of(_SELECT, order, descending, after is not None), *given)
-        rows = [kept.keep(each) for each in records]
-    return cast("Sequence[Instance]", rows)
+    versions: bytes = await pool.fetchval(_versions_of(order, descending, after is not None), *given) or b""
+    page = kept.find_page(versions)
+    if page is None:
+        rows = await _completed(pool, kept, versions, project_id)
+        if rows is None:
+            records = await pool.fetch(_page_of(_SELECT, order, descending, after is not None), *given)
+            versions = b"".join(each["version"] for each in records)
+            rows = [kept.keep(each) for each in records]
+        page = kept.keep_page(versions, rows)
+    return cast("Sequence[Instance]", page)
 
 
-async def _completed(
-    pool: RawPool,
-    kept: Kept,
-    versions: Sequence[asyncpg.Record],
-    rows: Sequence[Row | None],
-    project_id: UUID,
-) -> Sequence[Row | None] | None:
-    """The rows with those that were not kept; None if one has changed since, for a page is of one moment."""
-    missing = {each[0]: each for each, row in zip(versions, rows, strict=True) if row is None}
-    records = await pool.fetch(BY_IDS, list(missing), project_id)
-    read = {each["id"]: kept.keep(each) for each in records}
-    if len(read) != len(missing) or not all(read[id].is_version(each) for id, each in missing.items()):
-        return None
-    return [row or read[each[0]] for each, row in zip(versions, rows, strict=True)]
+async def _completed(pool: RawPool, kept: Kept, versions: bytes, project_id: UUID) -> Sequence[Row] | None:
+    """The rows of these versions; None if one has changed since, for a page is of one moment."""
+    wanted = [versions[at : at + _VERSION_BYTES] for at in range(0, len(versions), _VERSION_BYTES)]
+    found = {each: kept.find(each) for each in wanted}
+    missing = [UUID(bytes=each[:_ID_BYTES]) for each, row in found.items() if row is None]
+    if missing:
+        found |= {each["version"]: kept.keep(each) for each in await pool.fetch(BY_IDS, missing, project_id)}
+    rows = [found[each] for each in wanted]
+    return None if None in rows else cast("Sequence[Row]", rows)
 
 
 async def by_ids(database: Database, ids: Sequence[UUID], *, project_id: UUID) -> Mapping[UUID, Instance]:
@@ -150,6 +166,12 @@ async def by_ids(database: Database, ids: Sequence[UUID], *, project_id: UUID) -
     pool = database.raw
     records = await pool.fetch(BY_IDS, ids, project_id)
     return {record["id"]: cast("Instance", Row(record)) for record in records}
+
+
+@cache
+def _versions_of(order: InstanceOrder, descending: bool, is_later: bool) -> str:
+    page = _page_of(_SELECT_VERSION, order, descending, is_later)
+    return f"SELECT string_agg(version, ''::bytea) FROM ({page}) AS page"  # which keeps their order
 
 
 @cache

@@ -8,7 +8,7 @@ import pytest
 from graphql import GraphQLList, GraphQLNonNull, parse
 
 from schema.execution.executor import CompilingExecutor
-from schema.execution.known import MOST_SHOWN, Known, keep, written
+from schema.execution.known import MOST_SHOWN, Known, KnownList, keep, written
 from schema.execution.light import LightInstance
 from schema.execution.pages import LightConnection
 from schema.filters import InstanceOrderBy, OrderDirection
@@ -20,7 +20,7 @@ from schema.types.page import PageInfo
 from server.instances import light, reads
 from server.instances.reads import InstanceOrder
 from tests.schema.execution.documents import holder, types
-from tests.schema.execution.test_light import fill, page
+from tests.schema.execution.test_light import fill, page, rename
 from tests.schema.execution.test_selections import answer, operation_of
 from tests.world import World
 
@@ -47,24 +47,34 @@ def test_few_selections_of_a_row_are_known_at_a_time():
         assert len(shown) <= MOST_SHOWN
 
 
-async def told(rows: Any, fields: str) -> list[Any]:
-    """The answers of one document that comes again and again."""
+async def told(pages: Any, fields: str) -> list[Any]:
+    """The answers of one document that comes again and again, and finds these."""
     type = GraphQLNonNull(GraphQLList(GraphQLNonNull({each.name: each for each in types()}["Instance"])))
     document = parse(f"{{ instances {{ {fields} }} }}")
     operation = operation_of(document)
     found: list[Any] = []
-    for _ in range(2):
-        schema = holder({"instances": (type, [LightInstance(row) for row in rows])})
+    for each in pages:
+        schema = holder({"instances": (type, each)})
         data, errors = await answer(CompilingExecutor, schema, document, operation)
         assert errors == []
         found.append(data["instances"])
     return found
 
 
+def twice(rows: Any) -> list[list[LightInstance]]:
+    return [[LightInstance(row) for row in rows] for _ in range(2)]
+
+
+async def nodes_of(world: World, size: int) -> Any:
+    rows = await page(world, first=size + 1)
+    order = InstanceOrderBy(field=InstanceOrder.NAME, direction=OrderDirection.ASC)
+    return LightConnection(rows, size, wanted=reads.InstanceFilter(), order=order, after=None).nodes
+
+
 async def test_a_row_that_is_shown_again_is_not_made_again(world: World):
     await fill(world)
     rows = await page(world)
-    first, second = await told(rows, "id name pricePerHour { amountMicros } ports { port } actions __typename")
+    first, second = await told(twice(rows), "id name pricePerHour { amountMicros } ports { port } actions __typename")
     assert all(one is other and type(one) is Known for one, other in zip(first, second, strict=True))
     assert [each["name"] for each in first] == [row.name for row in rows]
     assert orjson.loads(written({"nodes": first})) == {"nodes": first}
@@ -73,8 +83,34 @@ async def test_a_row_that_is_shown_again_is_not_made_again(world: World):
 @pytest.mark.parametrize("field", ["stale", "staleFor", "... on Instance { stale }", "old: stale"])
 async def test_what_depends_on_the_time_is_made_anew(world: World, field: str):
     await fill(world)
-    for found in await told(await page(world), f"id name {field}"):
+    for found in await told(twice(await page(world)), f"id name {field}"):
         assert not any(type(each) is Known for each in found)
+
+
+async def test_a_page_that_is_shown_again_is_not_made_again(world: World):
+    await fill(world)
+    fields = "id name status pricePerHour { amountMicros }"
+    first, second, shorter = await told([await nodes_of(world, size) for size in (4, 4, 3)], fields)
+    assert first is second
+    assert type(first) is KnownList
+    assert shorter == first[:3]  # of the same rows, one of them only tells that there is more
+    assert written({"nodes": first, "again": first}) == encoded({"nodes": list(first), "again": list(first)})
+
+
+async def test_a_page_on_which_a_row_changed_is_made_anew(world: World):
+    await fill(world)
+    before = await nodes_of(world, 4)
+    await rename(world, before[1].row_id, before[1].name + "-new")
+    first, second = await told([before, await nodes_of(world, 4)], "id name")
+    assert [one == other for one, other in zip(first, second, strict=True)] == [True, False, True, True]
+    assert second[1]["name"] == first[1]["name"] + "-new"
+
+
+async def test_a_page_with_what_depends_on_the_time_is_made_anew(world: World):
+    await fill(world)
+    first, second = await told([await nodes_of(world, 4) for _ in range(2)], "id stale")
+    assert first == second
+    assert type(first) is list
 
 
 @pytest.mark.parametrize("size", [2, 4, 10])

@@ -155,11 +155,17 @@ class Meddled:
         return self
 
     async def fetch(self, *given: Any) -> Any:
-        records = await self._world.database.raw.fetch(*given)
+        return await self._then_meddle(self._world.database.raw.fetch(*given))
+
+    async def fetchval(self, *given: Any) -> Any:
+        return await self._then_meddle(self._world.database.raw.fetchval(*given))
+
+    async def _then_meddle(self, asked: Any) -> Any:
+        answer = await asked
         meddle, self._meddle = self._meddle, None
         if meddle is not None:
             await meddle()
-        return records
+        return answer
 
 
 async def test_a_page_is_of_one_moment_even_if_a_row_changes_while_it_is_read(world: World):
