@@ -30,7 +30,7 @@ from server.events.replay import cursor_now
 from tests.chaos.breaking import Breaking
 from tests.chaos.load import Caller, Load
 from tests.chaos.receiver import Receiver, receiving
-from tests.chaos.schedule import APIS, Fault, schedule
+from tests.chaos.schedule import APIS, Fault, schedule, with_the_provider_away
 from tests.chaos.stage import Stage, set_up
 from tests.chaos.strangers import Stranger
 from tests.chaos.verdict import INVARIANTS, Run, Verdict, come_to_rest, judge
@@ -52,6 +52,7 @@ async def chaos(
     *,
     seconds: float,
     every: float = FAULT_EVERY,
+    is_provider_away: bool = False,
     pace: float = 1.0,
     say: Say = _quiet,
     keep: Path | None = None,
@@ -63,6 +64,8 @@ async def chaos(
     async with set_up(seed) as stage, receiving() as receiver:
         run = await cast(stage, receiver, seed, pace=pace, say=say)
         faults = schedule(seed, seconds=seconds, every=every, without=stage.cannot)
+        if is_provider_away:
+            faults = with_the_provider_away(faults, seconds=seconds)
         memory = asyncio.create_task(_measure(stage))
         callers = [asyncio.create_task(run.load.run(number)) for number in range(CALLERS)]
         others = [
@@ -210,6 +213,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
     parser.add_argument("--every", type=float, default=FAULT_EVERY, help="seconds between two faults, on average")
+    parser.add_argument("--provider-away", action="store_true", help="all the time, beside what else goes wrong")
     parser.add_argument("--plan", action="store_true", help="print the schedule and do nothing")
     given = parser.parse_args()
     if given.plan:
@@ -225,7 +229,15 @@ def main() -> int:
     keep = Path(tempfile.gettempdir()) / f"pilotlight-chaos-{given.seed}"
     say(f"seed {given.seed}")
     verdict, lines = asyncio.run(
-        chaos(given.seed, seconds=given.minutes * 60, every=given.every, say=say, keep=keep, stops_early=True)
+        chaos(
+            given.seed,
+            seconds=given.minutes * 60,
+            every=given.every,
+            is_provider_away=given.provider_away,
+            say=say,
+            keep=keep,
+            stops_early=True,
+        )
     )
     sys.stdout.write("\n" + "\n".join(lines) + "\n")
     return 0 if verdict.is_good else 1

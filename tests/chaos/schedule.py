@@ -69,6 +69,12 @@ def schedule(seed: int, *, seconds: float, every: float, without: frozenset[str]
     return faults
 
 
+def with_the_provider_away(faults: list[Fault], *, seconds: float) -> list[Fault]:
+    """The same with the provider gone for nearly all that time: whatever else was to happen to it can't."""
+    away = Fault(5.0, "provider faults", "", "outage", seconds - 10.0, 0.5)
+    return sorted([away, *(each for each in faults if not each.kind.startswith("provider"))], key=lambda each: each.at)
+
+
 def _draw(chance: random.Random, at: float) -> Fault:
     kind = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
     victim, how = "", ""
