@@ -17,13 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import aiohttp
+import asyncpg
 import orjson
 import psutil
 import uvloop
@@ -45,6 +47,16 @@ FIELDS = (
 LIST = f"{{ instances(first: 50) {{ nodes {{ {FIELDS} }} }} }}"
 ALL = f"{{ instances(first: 100) {{ nodes {{ {FIELDS} }} }} }}"
 ONE = f"query ($id: ID!) {{ instance(id: $id) {{ {FIELDS} }} }}"
+
+
+CHANGING = "the same, changing"
+CHANGES_PER_SECOND = 100
+# One of the rows of the first page.
+CHANGE = """
+    UPDATE instance SET updated_at = clock_timestamp()
+    WHERE id = (SELECT id FROM (SELECT id FROM instance ORDER BY created_at DESC LIMIT 50) AS page
+                ORDER BY random() LIMIT 1)
+"""
 
 
 @dataclass(slots=True)
@@ -109,7 +121,32 @@ async def main(seconds: float) -> bool:
                         if turn:
                             peer.note((what, connections), used, rate)
                 _print(peers, what, connections)
+        async with _changing(url), aiohttp.ClientSession(headers=headers) as session:
+            for turn in range(ROUNDS + 1):
+                used, rate = await _round(session, peers[0], questions["list of 50"], 16, seconds if turn else 0.5)
+                if turn:
+                    peers[0].note((CHANGING, 16), used, rate)
+        _print(peers[:1], CHANGING, 16)
         return _verdict(peers)
+
+
+@asynccontextmanager
+async def _changing(url: str) -> AsyncGenerator[None]:
+    """Rows of the page change while it is asked for: what was read before serves for less."""
+    connection = await asyncpg.connect(url)
+
+    async def change() -> None:
+        while True:
+            await connection.execute(CHANGE)
+            await asyncio.sleep(1 / CHANGES_PER_SECOND)
+
+    changing = asyncio.create_task(change())
+    try:
+        yield
+    finally:
+        changing.cancel()
+        await asyncio.wait([changing])
+        connection.terminate()
 
 
 async def _agree(session: aiohttp.ClientSession, peers: list[Peer], questions: dict[str, bytes]) -> bool:
@@ -147,7 +184,7 @@ async def _round(
 def _print(peers: list[Peer], what: str, connections: int) -> None:
     for peer in peers:
         cpu, rate = median(peer.cpu[what, connections]), median(peer.rate[what, connections])
-        print(f"{what:>13}, {connections:>2} at once: {peer.name:<24} {rate:7,.0f}/s   {cpu * 1000:6.2f} ms CPU")
+        print(f"{what:>18}, {connections:>2} at once: {peer.name:<24} {rate:7,.0f}/s   {cpu * 1000:6.2f} ms CPU")
 
 
 def _verdict(peers: list[Peer]) -> bool:
@@ -161,6 +198,8 @@ def _verdict(peers: list[Peer]) -> bool:
     if len(peers) == 2:
         print("graphql-yoga was not measured: that needs node, npm and a registry")
         return is_enough
+    changing = median(peers[0].cpu[CHANGING, 16]) / median(peers[2].cpu[what])
+    print(f"with {CHANGES_PER_SECOND} changes of its rows a second it is {changing:.2f} x")
     of_yoga = ours / median(peers[2].cpu[what])
     told = "PASS" if of_yoga <= MOST_OF_YOGA else "FAIL"
     print(f"ours is {of_yoga:.2f} x graphql-yoga's CPU, which reads from memory: {told} (at most {MOST_OF_YOGA})")
