@@ -92,7 +92,8 @@ class RawPool:
 
     def give_back(self, connection: Connection, error: BaseException | None) -> None:
         """After an answer, and be it a refusal, it serves the next one; after anything else who knows where it is."""
-        if connection.is_closed() or not (error is None or isinstance(error, asyncpg.PostgresError)):
+        is_answered = error is None or isinstance(error, asyncpg.PostgresError)
+        if connection.is_closed() or connection.is_in_transaction() or not is_answered:
             self._leave(connection)
             return
         if self._offer(connection):

@@ -107,6 +107,13 @@ async def test_a_refused_statement_costs_no_connection_and_a_broken_one_is_repla
     assert making.made == 2
 
 
+async def test_a_transaction_that_was_left_open_is_nobody_elses(pool: RawPool, making: Making):
+    async with pool.acquire() as connection:
+        await connection.execute("BEGIN")
+    assert await pool.fetchval(PID) != connection.get_server_pid()
+    assert making.made == 2
+
+
 async def test_one_that_broke_while_nobody_used_it_is_not_given_to_anybody(pool: RawPool, making: Making):
     async with pool.acquire() as last, pool.acquire() as first:
         pass
