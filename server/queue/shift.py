@@ -63,7 +63,7 @@ class Shift:
         self._kinds = kinds
         self._limits = limits
         self._stock = Stock(kinds, limits.concurrency)
-        self._slots = Slots(runner, limits.concurrency, self._settle)
+        self._slots = Slots(runner, limits.concurrency, self._settle, is_ours=lambda: self._lease.holds)
         self._lanes = Lanes(
             database,
             self.worker_id,

@@ -32,12 +32,21 @@ class Slot:
 class Slots:
     """A task per slot and not per job: making a task costs as much as all the rest that a short job needs.
 
-    `settle` is told what became of each job, and how long it ran.
+    `settle` is told what became of each job, and how long it ran. What was claimed is begun only while `is_ours` says
+    so: a process that was stopped for a while may find jobs that others have begun by now.
     """
 
-    def __init__(self, runner: Runner, many: int, settle: Callable[[Taken, Result, float], None]) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        many: int,
+        settle: Callable[[Taken, Result, float], None],
+        *,
+        is_ours: Callable[[], bool],
+    ) -> None:
         self._runner = runner
         self._settle = settle
+        self._is_ours = is_ours
         self._slots = [Slot() for _ in range(many)]
         self._backlog: deque[Taken] = deque()
         self._backlog_since = 0.0
@@ -104,7 +113,7 @@ class Slots:
             job = self._backlog.popleft()
             slot.job = job
             started = time.perf_counter()
-            result = await self._run(slot, job)
+            result = await self._run(slot, job) if self._is_ours() else ENDED
             slot.job = slot.why = None
             self._settle(job, result, time.perf_counter() - started)
             self._freed.set()

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from server.errors import LostClaim
 from server.queue.claim import Claim
 from server.queue.handler import Handler
+from server.queue.lease import Lease
 from server.queue.outcome import Done, Failure, GiveUp, Outcome
 from server.queue.rescue import give_back_forgotten, rescue
 from server.queue.worker import Worker
@@ -173,6 +174,29 @@ async def test_a_worker_that_can_not_renew_its_lease_cancels_its_handlers_and_be
     await asyncio.wait_for(interrupted.wait(), 30)
     await until(lambda: runs == 2)
     await until(lambda: _done(world))
+
+
+async def test_what_was_claimed_is_not_begun_once_the_lease_is_over(world: World, monkeypatch: pytest.MonkeyPatch):
+    """As in a process that was stopped after it had claimed them, and goes on before it is told."""
+    is_over = False
+    monkeypatch.setattr(Lease, "holds", property(lambda _: not is_over))
+
+    async def stopped(work: Note, _claim: Claim) -> Outcome:
+        nonlocal is_over
+        is_over = is_over or work.text == "first"
+        return Done()
+
+    await world.enqueue(Note("first"))
+    await world.enqueue(Note("second"))
+    world.start(stopped, lease=timedelta(seconds=2), concurrency=1)
+    await until(lambda: is_over)
+    await asyncio.sleep(0.3)
+    assert world.ran == ["first"]
+
+    is_over = False
+
+    await until(lambda: _done(world))
+    assert world.ran == ["first", "second"]
 
 
 async def test_a_handler_that_blocks_the_event_loop_does_not_cost_the_lease(world: World):
