@@ -137,13 +137,14 @@ async def page(
     """What `reads.page_of_instances` gives where everything that is not deleted is wanted."""
     pool = database.raw
     kept = _kept.setdefault(database, Kept())
-    given = (project_id, first, *(() if after is None else after))
-    versions: bytes = await pool.fetchval(_versions_of(order, descending, after is not None), *given) or b""
+    wanted = (order, descending, after is not None, first)
+    given = (project_id, *(() if after is None else after))
+    versions: bytes = await pool.fetchval(_versions_of(*wanted), *given) or b""
     page = kept.find_page(versions)
     if page is None:
         rows = await _completed(pool, kept, versions, project_id)
         if rows is None:
-            records = await pool.fetch(_page_of(_SELECT, order, descending, after is not None), *given)
+            records = await pool.fetch(_page_of(_SELECT, *wanted), *given)
             versions = b"".join(each["version"] for each in records)
             rows = [kept.keep(each) for each in records]
         page = kept.keep_page(versions, rows)
@@ -169,17 +170,18 @@ async def by_ids(database: Database, ids: Sequence[UUID], *, project_id: UUID) -
 
 
 @cache
-def _versions_of(order: InstanceOrder, descending: bool, is_later: bool) -> str:
-    page = _page_of(_SELECT_VERSION, order, descending, is_later)
+def _versions_of(order: InstanceOrder, descending: bool, is_later: bool, first: int) -> str:
+    page = _page_of(_SELECT_VERSION, order, descending, is_later, first)
     return f"SELECT string_agg(version, ''::bytea) FROM ({page}) AS page"  # which keeps their order
 
 
 @cache
-def _page_of(select: str, order: InstanceOrder, descending: bool, is_later: bool) -> str:
+def _page_of(select: str, order: InstanceOrder, descending: bool, is_later: bool, first: int) -> str:
+    """The limit is written out: of a parameter the planner knows nothing, and would plan anew for every page."""
     column, type = _SORTED_BY[order]
     way, sign = ("DESC", "<") if descending else ("ASC", ">")
-    behind = f" AND ({column}, id) {sign} ($3::{type}, $4::uuid)" if is_later else ""
+    behind = f" AND ({column}, id) {sign} ($2::{type}, $3::uuid)" if is_later else ""
     return (
         f"{select} WHERE project_id = $1 AND status <> 'DELETED'{behind}"
-        f" ORDER BY {column} {way}, id {way} LIMIT $2::bigint"
+        f" ORDER BY {column} {way}, id {way} LIMIT {int(first)}"
     )
