@@ -11,6 +11,7 @@ from server.clock import new_id
 from server.db.engine import Database
 from server.db.signals import Signals
 from server.errors import CursorExpired, Refused
+from server.events import replay
 from server.events.cursor import Cursor
 from server.events.replay import Moment, check_cursor, cursor_now, moment_of, page_of_events, position_now
 from server.events.sequencer import Sequencer
@@ -23,7 +24,11 @@ async def settled(database: Database) -> bool:
     return await count(database, "outbox") == 0
 
 
-async def test_pages_follow_each_other_without_overlap(database: Database, sequencer: Sequencer):
+@pytest.mark.parametrize("first_span", [1, 7, replay.FIRST_SPAN])
+async def test_pages_follow_each_other_without_overlap(
+    database: Database, sequencer: Sequencer, first_span: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(replay, "FIRST_SPAN", first_span)
     await until(lambda: sequencer.is_leader)
     async with database.read() as session:
         start = await position_now(session)
