@@ -41,9 +41,10 @@ class LightConnection(InstanceConnection):
         after: str | None,
     ) -> None:
         self.wanted = wanted
-        # By size: the row that only tells that there is more is one more to somebody else.
-        self._shown: dict[object, Any] = rows.shown.setdefault(size, {}) if isinstance(rows, light.Page) else {}
         self._rows = rows[:size]
+        # By how many are shown: the row that only tells that there is more is one more to somebody else.
+        shown = rows.shown if isinstance(rows, light.Page) else {}
+        self._shown: dict[object, Any] = shown.setdefault(len(self._rows), {})
         self._has_more = len(rows) > size
         self._order = order
         self._after = after
