@@ -6,24 +6,14 @@ import pwd
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from configparser import ConfigParser
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.processes import eventually, free_port, is_free
+from tests.processes import ROOT, eventually, free_port, is_free
 
-CONFIG = """
-[databases]
-{name} = host={host} port={port} user={user} password={password}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {listens}
-unix_socket_dir =
-auth_type = any
-pool_mode = transaction
-default_pool_size = {pool_size}
-max_client_conn = 500
-"""
+DEPLOYED = ROOT / "deploy" / "ha" / "pgbouncer.ini"
 USER = "nobody"  # PgBouncer does not run as root
 
 
@@ -33,16 +23,22 @@ async def pgbouncer(url: str, *, pool_size: int) -> AsyncIterator[str]:
     server, listens = urlsplit(url), free_port()
     folder = Path(tempfile.mkdtemp(prefix="pilotlight-pgbouncer-"))
     folder.chmod(0o755)
-    text = CONFIG.format(
-        name=server.path[1:],
-        host=server.hostname,
-        port=server.port,
-        user=server.username,
-        password=server.password,
-        listens=listens,
-        pool_size=pool_size,
+    # The one that we deploy, but for where it is.
+    config = ConfigParser()
+    config.read(DEPLOYED)
+    (folder / "userlist.txt").write_text(f'"{server.username}" "{server.password}"\n')
+    config["databases"] = {server.path[1:]: f"host={server.hostname} port={server.port}"}
+    config["pgbouncer"].update(
+        {
+            "listen_addr": "127.0.0.1",
+            "listen_port": str(listens),
+            "unix_socket_dir": "",
+            "auth_file": str(folder / "userlist.txt"),
+            "default_pool_size": str(pool_size),
+        }
     )
-    (folder / "pgbouncer.ini").write_text(text)
+    with (folder / "pgbouncer.ini").open("w") as file:
+        config.write(file)
     how = {"user": pwd.getpwnam(USER).pw_uid} if os.geteuid() == 0 else {}
     with (folder / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
