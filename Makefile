@@ -54,9 +54,10 @@ deploy-check: $(VENV)/.installed ## Dockerfile, compose files, front and manifes
 	  deploy/observe/compose.yml
 	$(BIN)/uv tool run --from kubernetes-validate==$(KUBERNETES_VALIDATE) kubernetes-validate --strict --quiet \
 	  $(filter-out %/kustomization.yaml,$(wildcard deploy/kubernetes/*.yaml))
-	@command -v haproxy > /dev/null || echo "haproxy is not installed here: deploy/front is not checked"
+	@command -v haproxy > /dev/null || echo "haproxy is not installed here: deploy/front and deploy/ha are not checked"
 	@! command -v haproxy > /dev/null || FRONT_BIND=127.0.0.1:8000 API_ADDRESS=api:8000 DNS_ADDRESS=127.0.0.11:53 \
 	  haproxy -c -q -f deploy/front/haproxy.cfg
+	@! command -v haproxy > /dev/null || haproxy -c -q -f deploy/ha/haproxy.cfg
 
 tests: $(VENV)/.installed ## The tests alone (TESTS=tests/server/db for some of them)
 	$(BIN)/pytest -n $(WORKERS) --dist loadscope $(ARGS) $(TESTS)
