@@ -298,8 +298,6 @@ class Run:
         orders = [[place.get(id, -1) for id in each.seen] for each in watchers]
         counts = Counter({"creates accepted": len(self._accepted), "events in the log": span["many"]})
         counts.update(self._counts)
-        if self._cluster.restarted:
-            counts["Patroni lost its way and was restarted"] = self._cluster.restarted
         checks = {
             "accepted and lost": sum(id.removeprefix("inst_") not in ids for id in self._accepted.values()),
             "instances with two machines": sum(many > 1 for many in machines.values()),

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,7 +27,6 @@ USER = "postgres"  # PostgreSQL does not run as root
 PASSWORD = "a-password-for-loopback"
 # Short, so that a death is noticed within seconds. Patroni wants loop_wait + 2 * retry_timeout <= ttl.
 TTL, LOOP_WAIT, RETRY_TIMEOUT = 7, 1, 3
-STUCK = 45.0  # seconds
 
 
 def why_not() -> str | None:
@@ -110,7 +108,6 @@ class Cluster:
     etcd_port: int
     front_port: int
     others: list[subprocess.Popen[bytes]] = field(default_factory=list[subprocess.Popen[bytes]])
-    restarted: int = 0  # how often Patroni was, for it had lost its way
 
     def url_of(self, node: Node, name: str = "pilotlight") -> str:
         return f"postgresql://postgres:{PASSWORD}@127.0.0.1:{node.port}/{name}"
@@ -126,13 +123,6 @@ class Cluster:
 
     async def start(self, node: Node) -> None:
         node.process = _spawn(["patroni", str(node.folder / "patroni.yml")], node.folder, as_user=True)
-
-    async def restart(self, node: Node) -> None:
-        """Patroni alone; it finds its PostgreSQL running."""
-        if node.process is not None:
-            node.process.kill()
-            node.process.wait()
-        await self.start(node)
 
     async def primary(self) -> Node | None:
         """Who holds the lock and answers as primary, if anybody."""
@@ -154,17 +144,11 @@ class Cluster:
         return found[-1]
 
     async def is_whole(self, *, within: float = 180) -> None:
-        """Until every server runs, and one of them confirms each commit of the primary.
-
-        Patroni 3.0 with etcd's third API may go by an old copy of the key that says who confirms, and fail to change it
-        for ever ("updated by someone else"). Then its operator would restart it; PostgreSQL does not notice.
-        """
+        """Until every server runs, and one of them confirms each commit of the primary."""
 
         members: list[Any] = []
-        stuck_at = time.monotonic() + STUCK
 
         async def whole() -> bool:
-            nonlocal stuck_at
             primary = await self.primary()
             if primary is None:
                 return False
@@ -172,10 +156,6 @@ class Cluster:
                 members[:] = (await _get(primary.rest, "cluster"))["members"]
                 replicas = [each for each in members if each["role"] != "leader" and each["state"] in GOOD]
                 is_safe = any(each["role"] == "sync_standby" for each in replicas)
-                if not is_safe and time.monotonic() > stuck_at:
-                    stuck_at = time.monotonic() + STUCK
-                    self.restarted += 1
-                    await self.restart(primary)
                 return len(replicas) == len(self.nodes) - 1 and is_safe
             return False
 
