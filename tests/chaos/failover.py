@@ -144,7 +144,9 @@ class Run:
         port = free_port()
         self._simulator = f"http://127.0.0.1:{port}"
         enter = self._stack.enter_async_context
-        found: dict[str, Any] = {"simulator": await enter(pilotlight("simulate", "--port", str(port)))}
+        found: dict[str, Any] = {
+            "simulator": await enter(pilotlight("simulate", "--port", str(port), "--stock-factor", "1000"))
+        }
         await found["simulator"].says("http://")
         await control(self._simulator, "speed", {"speed": 50})
         ways = (self._cluster.url(), self._cluster.front_url())
@@ -202,7 +204,7 @@ class Run:
 
     async def _state(self) -> str:
         """For whoever has to find out why: what the servers and the processes say."""
-        lines = [f"last error: {self._last_error}"]
+        lines = [f"last error: {self._last_error}", f"so far: {dict(self._counts)}"]
         for node in self._cluster.nodes:
             lines.append(node.last_words())
             with suppress(*DATABASE_TROUBLE):
