@@ -144,9 +144,9 @@ class Run:
         port = free_port()
         self._simulator = f"http://127.0.0.1:{port}"
         enter = self._stack.enter_async_context
-        found: dict[str, Any] = {
-            "simulator": await enter(pilotlight("simulate", "--port", str(port), "--stock-factor", "1000"))
-        }
+        # With enough for as many failovers as one likes: nobody deletes anything.
+        simulator = ("-m", "server.novita.simulator", "--port", str(port), "--stock-factor", "1000")
+        found: dict[str, Any] = {"simulator": await enter(pilotlight(*simulator, command=(sys.executable,)))}
         await found["simulator"].says("http://")
         await control(self._simulator, "speed", {"speed": 50})
         ways = (self._cluster.url(), self._cluster.front_url())
