@@ -32,7 +32,7 @@ from server.events.replay import cursor_now
 from server.words import Role
 from tests.ha.patroni import Cluster, Node, cluster, why_not
 from tests.ha.watcher import Watcher
-from tests.processes import control, free_port, pilotlight
+from tests.processes import control, eventually, free_port, pilotlight
 
 SETTINGS = {
     "NOVITA_API_KEY": "sk_chaos",
@@ -147,7 +147,7 @@ class Run:
         # With enough for as many failovers as one likes: nobody deletes anything.
         simulator = ("-m", "server.novita.simulator", "--port", str(port), "--stock-factor", "1000")
         found: dict[str, Any] = {"simulator": await enter(pilotlight(*simulator, command=(sys.executable,)))}
-        await found["simulator"].says("http://")
+        await eventually(lambda: "http://" in (found["simulator"].folder / "stdout").read_text())
         await control(self._simulator, "speed", {"speed": 50})
         ways = (self._cluster.url(), self._cluster.front_url())
         for number, url in enumerate(ways[: self._plan.pairs], start=1):
