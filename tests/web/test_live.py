@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
 from tests.processes import Up, control, free_port, sooner_or_later, up
+from tests.web.asking import ask
 from tests.web.browser import Browser, Servant
 
 COUNT = "{ instances { totalCount } }"
@@ -152,7 +152,7 @@ async def test_the_keyboard_filters_selects_and_stops_several(servant: Servant, 
 
 
 async def test_what_is_wrong_is_said_beside_the_field(servant: Servant, running: Up):
-    before = await _ask(running, COUNT)
+    before = await ask(running, COUNT)
     base = running.graphql_url.removesuffix("/graphql")
     page = await servant.open("wrong", f"{base}/#/create?product=RTX%204090%2024GB")
     await page.wait(".candidates li.best")
@@ -166,7 +166,7 @@ async def test_what_is_wrong_is_said_beside_the_field(servant: Servant, running:
     await page.click("button:has-text('Create instance')")
     await page.click("dialog[open] button[type=submit]")
     await page.wait(".field.wrong:has-text('Name')")
-    assert await _ask(running, COUNT) == before
+    assert await ask(running, COUNT) == before
 
 
 # The socket tells first, and over HTTP it is heard when somebody has signed in.
@@ -211,7 +211,7 @@ async def _all_ready(page: Browser, number: int) -> None:
 
 
 async def _create(running: Up, *, name: str, image: str = "nginx") -> str:
-    created = await _ask(
+    created = await ask(
         running,
         "mutation ($input: CreateInstanceInput!) { createInstance(input: $input) { instance { id } errors { code } } }",
         input={"name": name, "productName": "RTX 4090 24GB", "image": image, "ports": [{"port": 80}]},
@@ -221,15 +221,4 @@ async def _create(running: Up, *, name: str, image: str = "nginx") -> str:
 
 async def _events(running: Up, id: str) -> list[str]:
     document = "query ($id: ID!) { events(filter: {ids: [$id]}, first: 100) { nodes { id } } }"
-    return [str(node["id"]) for node in (await _ask(running, document, id=id))["events"]["nodes"]]
-
-
-async def _ask(running: Up, document: str, **variables: Any) -> dict[str, Any]:
-    headers = {"authorization": f"Bearer {running.token}"}
-    async with (
-        aiohttp.ClientSession(headers=headers) as session,
-        session.post(running.graphql_url, json={"query": document, "variables": variables}) as response,
-    ):
-        answer = await response.json()
-    assert "errors" not in answer, answer
-    return dict(answer["data"])
+    return [str(node["id"]) for node in (await ask(running, document, id=id))["events"]["nodes"]]

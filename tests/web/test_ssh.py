@@ -3,9 +3,8 @@
 import json
 from typing import Any
 
-import aiohttp
-
 from tests.processes import Up, control, sooner_or_later
+from tests.web.asking import ask
 from tests.web.browser import WEB, Browser, Servant
 
 ACCESS = "query ($id: ID!) { sshAccess(instanceId: $id) { command password isRunning } }"
@@ -16,7 +15,7 @@ GET = "GET /gpu/instance"
 
 async def test_the_password_is_in_the_page_only_after_a_click_and_until_the_next(servant: Servant, running: Up):
     id = await _ready(running, "reachable")
-    access = (await _ask(running, ACCESS, id=id))["sshAccess"]
+    access = (await ask(running, ACCESS, id=id))["sshAccess"]
     page = await servant.open("ssh", f"{_base(running)}/#/instances/{id}")
 
     await page.wait(f".reach .mono:has-text('{access['command']}')")
@@ -43,12 +42,12 @@ async def test_after_a_restart_the_page_shows_the_new_way_in(servant: Servant, r
     await page.click(SHOW)
     await page.wait(".reach .password")
     before = await page.text(".reach .password")
-    await _ask(running, "mutation ($id: ID!) { restartInstance(input: {id: $id}) { errors { code } } }", id=id)
+    await ask(running, "mutation ($id: ID!) { restartInstance(input: {id: $id}) { errors { code } } }", id=id)
 
     # The old one goes with the run that it was for.
     await page.wait(".reach .password", state="detached")
     await _until(running, id, "READY")
-    access = (await _ask(running, ACCESS, id=id))["sshAccess"]
+    access = (await ask(running, ACCESS, id=id))["sshAccess"]
     await page.wait(f".reach .mono:has-text('{access['command']}')")
     await page.click(SHOW)
     await page.wait(f".reach .password:has-text('{access['password']}')")
@@ -68,14 +67,14 @@ async def test_with_the_provider_away_the_page_says_so_and_asks_again_when_told_
     finally:
         await control(running.ready["simulatorUrl"], "faults", {"faults": []})
 
-    access = (await _ask(running, ACCESS, id=id))["sshAccess"]
+    access = (await ask(running, ACCESS, id=id))["sshAccess"]
     await page.click(SHOW)
     await page.wait(f".reach .password:has-text('{access['password']}')")
 
 
 async def test_a_reader_is_not_offered_to_log_in(servant: Servant, running: Up):
     id = await _ready(running, "read-only")
-    reader = (await _ask(running, TOKEN))["createToken"]["secret"]
+    reader = (await ask(running, TOKEN))["createToken"]["secret"]
     # Under this name the page brings no token with it, so it asks for one.
     page = await servant.open("reader", f"{_base(running).replace('127.0.0.1', 'rebound.localhost')}/#/instances/{id}")
     await page.wait(".sign-in")
@@ -106,7 +105,7 @@ async def _serious(page: Browser) -> list[Any]:
 
 
 async def _ready(running: Up, name: str) -> str:
-    created = await _ask(
+    created = await ask(
         running,
         "mutation ($input: CreateInstanceInput!) { createInstance(input: $input) { instance { id } errors { code } } }",
         input={"name": name, "productName": "RTX 4090 24GB", "image": "nginx", "ports": [{"port": 80}]},
@@ -118,18 +117,7 @@ async def _ready(running: Up, name: str) -> str:
 
 async def _until(running: Up, id: str, status: str) -> None:
     async def is_there() -> bool:
-        found = await _ask(running, "query ($id: ID!) { instance(id: $id) { status } }", id=id)
+        found = await ask(running, "query ($id: ID!) { instance(id: $id) { status } }", id=id)
         return bool(found["instance"]["status"] == status)
 
     await sooner_or_later(is_there, within=60)
-
-
-async def _ask(running: Up, document: str, **variables: Any) -> dict[str, Any]:
-    headers = {"authorization": f"Bearer {running.token}"}
-    async with (
-        aiohttp.ClientSession(headers=headers) as session,
-        session.post(running.graphql_url, json={"query": document, "variables": variables}) as response,
-    ):
-        answer = await response.json()
-    assert "errors" not in answer, answer
-    return dict(answer["data"])
