@@ -1,4 +1,4 @@
-# What builds stays behind, what runs is small and not root.
+# Two stages: the final image is small and does not run as root.
 FROM node:22-bookworm-slim AS web
 WORKDIR /src/web/graphiql
 COPY web/graphiql/package.json web/graphiql/package-lock.json ./
@@ -13,7 +13,7 @@ RUN npm run build && npm --prefix graphiql run build
 FROM python:3.13-slim-bookworm AS build
 WORKDIR /src
 RUN pip install --no-cache-dir uv==0.13.7 && python -m venv /opt/pilotlight
-COPY requirements.lock pyproject.toml README.md alembic.ini ./
+COPY requirements.lock pyproject.toml README.md LICENSE alembic.ini ./
 RUN uv pip install --no-cache --python /opt/pilotlight/bin/python --require-hashes -r requirements.lock
 COPY server server
 COPY schema schema

@@ -4,7 +4,7 @@
 
 A real simulator process with faults (answer lost, 500 after the create, no answer after the create, lists that lag by
 five seconds), one API and two workers over one durable database. One of the three is killed -9 at random moments and
-started again, while callers go on asking with idempotency keys. Then everything is left to come to its end and counted.
+started again, while callers retry with idempotency keys. Then everything is left to come to its end and counted.
 """
 
 import argparse
@@ -24,11 +24,11 @@ import aiohttp
 import asyncpg
 
 from server.auth.tokens import create_token, new_secret
-from server.db.embedded import EmbeddedPostgres
-from server.db.engine import Database
+from server.db.database import Database
+from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
-from server.words import Role
-from tests.processes import free_port
+from server.enums import Role
+from tests.support.processes import free_port
 
 SETTINGS = {
     "NOVITA_API_KEY": "sk_chaos",
@@ -111,9 +111,9 @@ async def main() -> int:
             "DATABASE_URL": postgres.url,
             "NOVITA_API_BASE_URL": simulator_url,
         }
-        cli = ("-c", "from server.cli import main; main()")
+        cli = ("-c", "from server.cli.main import main; main()")
         simulator = Program(
-            ("-m", "server.novita.simulator", "--port", str(simulator_port), "--speed", "20", "--stock-factor", "1000",
+            ("-m", "server.simulator", "--port", str(simulator_port), "--speed", "20", "--stock-factor", "1000",
              "--state-file", str(home / "state")),
             environment, home / "simulator.log",
         )  # fmt: skip
@@ -243,7 +243,7 @@ async def _report(
     checks = {
         "accepted and then lost": len(lost),
         "instances with two machines": doubled,
-        "machines of nobody's": strangers,
+        "machines without an instance": strangers,
         "orphans after reconcile": len(orphans),
         "operations that did not end": 0 if settled else 1,
     }

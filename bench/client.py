@@ -25,8 +25,8 @@ import structlog
 import uvloop
 from pydantic import SecretStr
 
-from server.novita.call import PREFIX
 from server.novita.client import NovitaClient
+from server.novita.transport.request import PREFIX
 
 GETS = 1_000
 ROUNDS = 21
@@ -117,11 +117,11 @@ async def _alternate(url: str, client: NovitaClient, session: aiohttp.ClientSess
         await client.instance("n1")
 
     rates: dict[str, list[Rate]] = {"bare aiohttp": [], "our client": []}
-    for turn in range(ROUNDS + 1):
+    for number in range(ROUNDS + 1):
         order = [("bare aiohttp", bare), ("our client", ours)]
-        for name, get in order if turn % 2 else reversed(order):
+        for name, get in order if number % 2 else reversed(order):
             rate = await _rate(get)
-            if turn:  # the first round opens the connections
+            if number:  # the first round opens the connections
                 rates[name].append(rate)
     cpu = {name: statistics.median(each.cpu for each in measured) for name, measured in rates.items()}
     wall = {name: statistics.median(each.wall for each in measured) for name, measured in rates.items()}

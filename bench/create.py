@@ -3,7 +3,7 @@
     python -m bench.create                       the ratio at 1 and at 32 at once
     python -m bench.create --seconds 5           longer rounds
 
-Both sides write to the same embedded PostgreSQL, in turns, so that whatever else the machine does hits both. Every
+Both sides write to the same embedded PostgreSQL in alternating rounds, so that other load hits both alike. Every
 accepted create is then counted on disk. Last, with a worker running: how long from the acceptance until the provider
 is called, and until it has answered.
 """
@@ -30,10 +30,10 @@ import uvloop
 
 from server.auth.tokens import create_token, new_secret
 from server.clock import new_id
-from server.db.embedded import EmbeddedPostgres
-from server.db.engine import Database
+from server.db.database import Database
+from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
-from server.words import Role
+from server.enums import Role
 
 WANTED = 0.5
 ROUNDS = 3
@@ -59,7 +59,7 @@ async def main(seconds: float) -> bool:
         url = (await stack.enter_async_context(EmbeddedPostgres(home))).url
         await upgrade(url)
         token = await _token(url)
-        simulator = _start(stack, [sys.executable, "-m", "server.novita.simulator", "--stock-factor", "100000"], {})
+        simulator = _start(stack, [sys.executable, "-m", "server.simulator", "--stock-factor", "100000"], {})
         provider = _line(simulator)
         env = {
             "DATABASE_URL": url,
@@ -170,10 +170,10 @@ _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = $1::text::regclass
 
 async def compare(caller: Caller, bare: Bare, at_once: int, seconds: float) -> bool:
     rates: dict[str, list[float]] = {"createInstance": [], "bare asyncpg": []}
-    for turn in range(ROUNDS + 1):
+    for number in range(ROUNDS + 1):
         for name, create in (("bare asyncpg", bare.create), ("createInstance", caller.create)):
-            rate = await _rate(create, at_once, seconds if turn else 0.5)
-            if turn:  # the first round opens the connections and fills the statement caches
+            rate = await _rate(create, at_once, seconds if number else 0.5)
+            if number:  # the first round opens the connections and fills the statement caches
                 rates[name].append(rate)
     ratio = statistics.median(a / b for a, b in zip(rates["createInstance"], rates["bare asyncpg"], strict=True))
     verdict = "" if at_once == 1 else f"  {'PASS' if ratio >= WANTED else 'FAIL'} (at least {WANTED})"

@@ -4,7 +4,7 @@
 
 One API process over a database of its own. Instances go through the statuses of a life; every change is a row, an event
 in the log and a message to the page, written many to a transaction, so that making them costs less than watching them.
-In the page somebody scrolls, sorts and filters meanwhile. Printed: long tasks, memory after a collection, and how soon
+Meanwhile a script scrolls, sorts and filters the page. Printed: long tasks, memory after a collection, and how soon
 the page showed what it was asked for.
 Exits with 1 when a task took longer than 200 ms or memory has grown by more than a fifth.
 """
@@ -26,16 +26,16 @@ from uuid import UUID
 from sqlalchemy import insert, select
 
 from server.auth.tokens import create_token, new_secret
-from server.building import find_npm
+from server.cli.build_pages import find_npm
 from server.clock import new_id, now
-from server.db.embedded import EmbeddedPostgres
-from server.db.engine import Database, will_change
+from server.db.database import Database, notify_after_commit
+from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
 from server.db.tables import Instance, Token
 from server.db.tables.event import Outbox
-from server.instances import moves
-from server.instances.snapshot import snapshot_of
-from server.words import InstanceStatus, Role
+from server.enums import InstanceStatus, Role
+from server.instances import transitions
+from server.instances.events import snapshot_of
 
 WEB = Path(__file__).parents[1] / "web"
 PRODUCTS = ("RTX 4090 24GB", "L40S 48GB", "A100 SXM4 80GB", "H100 SXM 80GB")
@@ -98,7 +98,7 @@ async def _fill(database: Database, token: str, count: int) -> list[UUID]:
 
 
 class Changes:
-    """Moves instances, as many a second as asked for."""
+    """Writes status transitions, `--changes` of them per second."""
 
     def __init__(self, database: Database, fleet: list[UUID]) -> None:
         self._database = database
@@ -127,7 +127,7 @@ class Changes:
                     events.append(
                         {
                             "id": new_id(),
-                            "type": moves.EVENT_OF[S(row.status)].value,
+                            "type": transitions.EVENT_OF[S(row.status)].value,
                             "project_id": row.project_id,
                             "instance_id": row.id,
                             "data": {"from": previous, "to": row.status, "instance": snapshot_of(row)},
@@ -135,13 +135,13 @@ class Changes:
                     )
                 await session.flush()
                 await session.execute(insert(Outbox), events)
-                will_change(session, "outbox")
+                notify_after_commit(session, "outbox")
             self.done += len(chosen)
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
 
 class _serving:
-    """One API process, and nobody who would set the made-up instances right."""
+    """One API process without a worker, so that no job changes the generated instances."""
 
     def __init__(self, database_url: str, home: Path) -> None:
         self._url, self._home = database_url, home
@@ -153,7 +153,7 @@ class _serving:
             "DATABASE_URL": self._url,
             "NOVITA_API_KEY": "sk_bench",
             "NOVITA_API_BASE_URL": "http://127.0.0.1:9",
-            "WEBHOOK_SIGNING_KEY": "for-the-bench-only-and-nobody-listens",
+            "WEBHOOK_SIGNING_KEY": "for-the-bench-only-without-a-receiver",
             "LOG_LEVEL": "error",
         }
         command = str(Path(sys.executable).with_name("pilotlight"))

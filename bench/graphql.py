@@ -3,7 +3,7 @@
     python -m bench.graphql                      at 1 and at 16 connections
     python -m bench.graphql --seconds 5          longer rounds
 
-Beside it, in the same run and in turns: the same schema, resolvers and database on Strawberry as it comes (its own
+Beside it, in alternating rounds: the same schema, resolvers and database on Strawberry as it comes (its own
 view, no caches); and, where there is Node, graphql-yoga answering the same from memory. All of them must give the same
 answer. What is compared is the processor time that each server takes for a request: the clock on the wall also counts
 whatever else the machine does.
@@ -31,14 +31,14 @@ import psutil
 import uvloop
 
 from bench.create import PILOTLIGHT, Caller, _line, _ready, _start, _token
-from server.db.embedded import EmbeddedPostgres
+from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
 
 ROWS = 60
 ROUNDS = 3
 # Server CPU of a page of 50: at most so many times graphql-yoga's, and Strawberry as it comes at least so many of ours.
-MOST_OF_YOGA = 1.3
-LEAST_OF_STOCK = 6.0
+MAX_OF_YOGA = 1.3
+LEAST_OF_STRAWBERRY = 6.0
 YOGA = "graphql-yoga@5.16.0", "graphql@16.11.0"
 FIELDS = (
     "id name status statusSince version productName gpuCount region image createdAt updatedAt"
@@ -61,7 +61,7 @@ CHANGE = """
 
 @dataclass(slots=True)
 class Peer:
-    """One server, and what it took."""
+    """One server and its measurements."""
 
     name: str
     url: str
@@ -81,7 +81,7 @@ async def main(seconds: float) -> bool:
         url = (await stack.enter_async_context(EmbeddedPostgres(home))).url
         await upgrade(url)
         token = await _token(url)
-        simulator = _start(stack, [sys.executable, "-m", "server.novita.simulator", "--stock-factor", "100000"], {})
+        simulator = _start(stack, [sys.executable, "-m", "server.simulator", "--stock-factor", "100000"], {})
         env = {
             "DATABASE_URL": url,
             "NOVITA_API_KEY": "sk_bench",
@@ -91,12 +91,12 @@ async def main(seconds: float) -> bool:
         }
         ready, port_file = home / "ready.json", home / "stock.url"
         ours = _start(stack, [PILOTLIGHT, "serve", "--port", "0", "--ready-file", str(ready)], env)
-        stock = _start(stack, [sys.executable, "-m", "bench.graphql_stock", str(port_file)], env)
+        strawberry = _start(stack, [sys.executable, "-m", "bench.graphql_stock", str(port_file)], env)
         headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
         session = await stack.enter_async_context(aiohttp.ClientSession(headers=headers))
         peers = [
             Peer("pilotlight", await _ready(ready), psutil.Process(ours.pid)),
-            Peer("Strawberry as it comes", await _told(port_file), psutil.Process(stock.pid)),
+            Peer("Strawberry as it comes", await _read_when_written(port_file), psutil.Process(strawberry.pid)),
         ]
         caller = Caller(session, peers[0].url)
         for _ in range(ROWS):
@@ -113,18 +113,18 @@ async def main(seconds: float) -> bool:
                 return False
         for what, body in questions.items():
             for connections in (1, 16):
-                for turn in range(ROUNDS + 1):
+                for number in range(ROUNDS + 1):
                     for peer in peers:
-                        # Its own session each time: a server hangs up on connections that were silent for long.
+                        # A new session each time: servers close connections that were idle for long.
                         async with aiohttp.ClientSession(headers=headers) as session:
-                            used, rate = await _round(session, peer, body, connections, seconds if turn else 0.5)
-                        if turn:
+                            used, rate = await _round(session, peer, body, connections, seconds if number else 0.5)
+                        if number:
                             peer.note((what, connections), used, rate)
                 _print(peers, what, connections)
         async with _changing(url), aiohttp.ClientSession(headers=headers) as session:
-            for turn in range(ROUNDS + 1):
-                used, rate = await _round(session, peers[0], questions["list of 50"], 16, seconds if turn else 0.5)
-                if turn:
+            for number in range(ROUNDS + 1):
+                used, rate = await _round(session, peers[0], questions["list of 50"], 16, seconds if number else 0.5)
+                if number:
                     peers[0].note((CHANGING, 16), used, rate)
         _print(peers[:1], CHANGING, 16)
         return _verdict(peers)
@@ -132,7 +132,7 @@ async def main(seconds: float) -> bool:
 
 @asynccontextmanager
 async def _changing(url: str) -> AsyncGenerator[None]:
-    """Rows of the page change while it is asked for: what was read before serves for less."""
+    """Changes rows of the page while it is read, so that fewer kept rows can be used."""
     connection = await asyncpg.connect(url)
 
     async def change() -> None:
@@ -150,13 +150,13 @@ async def _changing(url: str) -> AsyncGenerator[None]:
 
 
 async def _agree(session: aiohttp.ClientSession, peers: list[Peer], questions: dict[str, bytes]) -> bool:
-    """The second answer counts: the first one is not compiled."""
+    """The last of three responses counts: the first is not compiled."""
     is_same = True
     for what, body in questions.items():
         answers = [[await _ask(session, peer.url, orjson.loads(body)) for _ in range(3)][-1] for peer in peers]
-        told = [answer["data"] for answer in answers if "errors" not in answer]  # ours tells its cost beside it
-        same = len(told) == len(peers) and all(each == told[0] for each in told)
-        print(f"{what}: {len(orjson.dumps(answers[0])):,} bytes, answers {'are the same' if same else 'DIFFER'}")
+        data = [answer["data"] for answer in answers if "errors" not in answer]  # ours also has `extensions`
+        same = len(data) == len(peers) and all(each == data[0] for each in data)
+        print(f"{what}: {len(orjson.dumps(answers[0])):,} bytes, responses {'are equal' if same else 'DIFFER'}")
         is_same = is_same and same
     return is_same
 
@@ -188,26 +188,26 @@ def _print(peers: list[Peer], what: str, connections: int) -> None:
 
 
 def _verdict(peers: list[Peer]) -> bool:
-    """On the page of 50 at 16 connections, where start-up and idle time weigh least."""
+    """By the page of 50 at 16 connections, where start-up and idle time matter least."""
     what = ("list of 50", 16)
     ours = median(peers[0].cpu[what])
-    of_stock = median(peers[1].cpu[what]) / ours
-    is_enough = of_stock >= LEAST_OF_STOCK
-    told = "PASS" if is_enough else "FAIL"
-    print(f"Strawberry as it comes takes {of_stock:.1f} x our CPU: {told} (at least {LEAST_OF_STOCK})")
+    of_strawberry = median(peers[1].cpu[what]) / ours
+    is_enough = of_strawberry >= LEAST_OF_STRAWBERRY
+    verdict = "PASS" if is_enough else "FAIL"
+    print(f"Strawberry as it comes takes {of_strawberry:.1f} x our CPU: {verdict} (at least {LEAST_OF_STRAWBERRY})")
     if len(peers) == 2:
         print("graphql-yoga was not measured: that needs node, npm and a registry")
         return is_enough
     changing = median(peers[0].cpu[CHANGING, 16]) / median(peers[2].cpu[what])
     print(f"with {CHANGES_PER_SECOND} changes of its rows a second it is {changing:.2f} x")
     of_yoga = ours / median(peers[2].cpu[what])
-    told = "PASS" if of_yoga <= MOST_OF_YOGA else "FAIL"
-    print(f"ours is {of_yoga:.2f} x graphql-yoga's CPU, which reads from memory: {told} (at most {MOST_OF_YOGA})")
-    return is_enough and of_yoga <= MOST_OF_YOGA
+    verdict = "PASS" if of_yoga <= MAX_OF_YOGA else "FAIL"
+    print(f"ours is {of_yoga:.2f} x graphql-yoga's CPU, which reads from memory: {verdict} (at most {MAX_OF_YOGA})")
+    return is_enough and of_yoga <= MAX_OF_YOGA
 
 
 def _installed() -> Path | None:
-    """Where graphql-yoga is, installed once into a folder of its own; None where it can't be had."""
+    """The folder in which graphql-yoga is installed once; None if it can't be installed."""
     npm = shutil.which("npm")
     if shutil.which("node") is None or npm is None:
         return None
@@ -236,7 +236,7 @@ async def _ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -
         return orjson.loads(await response.read())
 
 
-async def _told(file: Path) -> str:
+async def _read_when_written(file: Path) -> str:
     deadline = time.monotonic() + 60
     while not file.exists() or not file.read_text():
         if time.monotonic() > deadline:
@@ -248,5 +248,5 @@ async def _told(file: Path) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=3.0, help="length of each round")
-    given = parser.parse_args()
-    sys.exit(0 if uvloop.run(main(given.seconds)) else 1)
+    arguments = parser.parse_args()
+    sys.exit(0 if uvloop.run(main(arguments.seconds)) else 1)

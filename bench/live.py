@@ -1,7 +1,7 @@
-"""Watchers by the thousand: memory, connects, fan-out and latency, beside plain Strawberry and a bare broadcast.
+"""Subscribers by the thousand: memory, connects, fan-out and latency, beside plain Strawberry and a bare broadcast.
 
-python bench/live.py                     1,000 watchers
-python bench/live.py --watchers 5000     and more (Strawberry as it comes is left at 1,000)
+python bench/live.py                     1,000 subscribers
+python bench/live.py --subscribers 5000  and more (Strawberry as it comes is left at 1,000)
 python bench/live.py --cycles 10000      connect, subscribe and go, cleanly and abruptly: what is left behind
 python bench/live.py --stalled 20        so many stop reading beside as many that go on: memory, and what both get
 """
@@ -26,19 +26,19 @@ from uuid import UUID
 
 import structlog
 import uvloop
-from live_client import Watcher, connect
+from live_client import Subscriber, connect
 
 from server.auth.tokens import create_token, new_secret
 from server.clock import new_id, now
-from server.db.embedded import EmbeddedPostgres
-from server.db.engine import Database
+from server.db.database import Database
+from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
-from server.db.signals import Signals
+from server.db.notify import Notifier
 from server.db.tables import Instance, Token
+from server.enums import InstanceStatus, Role
 from server.events.event import EventType
-from server.events.log import append
-from server.instances.snapshot import snapshot_of
-from server.words import InstanceStatus, Role
+from server.events.outbox import append
+from server.instances.events import snapshot_of
 
 KINDS = ("ours", "strawberry", "bare")
 SINGLES = 15  # events one by one, for the last receiver
@@ -70,7 +70,7 @@ class Child:
 @dataclass
 class Result:
     kind: str
-    watchers: int
+    subscribers: int
     connects: float
     kib_each: float
     last_ms: float
@@ -79,7 +79,7 @@ class Result:
 
 
 class World:
-    """The database, somebody to watch and somebody who writes."""
+    """The database, a token for the subscribers, and a writer of events."""
 
     def __init__(self, database: Database, url: str) -> None:
         self.database, self.url = database, url
@@ -138,7 +138,7 @@ class World:
             await process.wait()
 
 
-async def main(watchers: int, cycles: int, stalled: int) -> int:
+async def main(subscribers: int, cycles: int, stalled: int) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -148,7 +148,7 @@ async def main(watchers: int, cycles: int, stalled: int) -> int:
         await upgrade(url)
         database = Database(url, pool_size=4)
         stack.push_async_callback(database.close)
-        signals = Signals(database)
+        signals = Notifier(database)
         signals.start()
         stack.push_async_callback(signals.stop)
         world = World(database, url)
@@ -160,7 +160,7 @@ async def main(watchers: int, cycles: int, stalled: int) -> int:
         latencies = await latency(world)
         results = {}
         for kind in KINDS:
-            count = min(watchers, 1000) if kind == "strawberry" else watchers
+            count = min(subscribers, 1000) if kind == "strawberry" else subscribers
             results[kind] = await fan_out(world, kind, count)
         return verdict(results, latencies)
 
@@ -175,26 +175,26 @@ async def fan_out(world: World, kind: str, count: int) -> Result:
         gc.collect()
         gc.freeze()
         began = time.perf_counter()
-        watchers = await connect(child.address, world.token, count, is_bare=kind == "bare")
+        subscribers = await connect(child.address, world.token, count, is_bare=kind == "bare")
         connects = count / (time.perf_counter() - began)
         idle = await child.stats()
         await world.commit()
-        await all_have(watchers, 1)
+        await all_have(subscribers, 1)
         lasts: list[float] = []
         for number in range(SINGLES):
             await world.commit()
             committed = time.perf_counter()
-            await all_have(watchers, number + 2)
-            lasts.append(max(watcher.last_at for watcher in watchers) - committed)
+            await all_have(subscribers, number + 2)
+            lasts.append(max(subscriber.last_at for subscriber in subscribers) - committed)
         burst = BURST[kind]
         loaded = await child.stats()
         began = time.perf_counter()
         await world.commit_many(burst)
-        await all_have(watchers, 1 + SINGLES + burst)
-        took = max(watcher.last_at for watcher in watchers) - began
+        await all_have(subscribers, 1 + SINGLES + burst)
+        took = max(subscriber.last_at for subscriber in subscribers) - began
         after = await child.stats()
-        for watcher in watchers:
-            watcher.transport.abort()  # pyright: ignore[reportOptionalMemberAccess]
+        for subscriber in subscribers:
+            subscriber.transport.abort()  # pyright: ignore[reportOptionalMemberAccess]
     return Result(
         kind,
         count,
@@ -206,18 +206,18 @@ async def fan_out(world: World, kind: str, count: int) -> Result:
     )
 
 
-async def all_have(watchers: list[Watcher], received: int) -> None:
+async def all_have(subscribers: list[Subscriber], received: int) -> None:
     deadline = time.monotonic() + 120
-    while any(watcher.received < received for watcher in watchers):
-        assert time.monotonic() < deadline, "not everybody got everything"
+    while any(subscriber.received < received for subscriber in subscribers):
+        assert time.monotonic() < deadline, "a subscriber did not get every event"
         await asyncio.sleep(0.002)
 
 
 async def latency(world: World) -> list[float]:
-    """One watcher of ours: from a commit in another process to the message."""
+    """One of our subscribers: from a commit in another process to the message."""
     arrived: dict[str, float] = {}
 
-    def note(_: Watcher, text: bytes) -> None:
+    def note(_: Subscriber, text: bytes) -> None:
         start = text.index(b"evt_") + 4
         arrived[text[start : start + 32].decode()] = time.perf_counter()
 
@@ -241,12 +241,12 @@ async def come_and_go(world: World, cycles: int) -> int:
 
         async def some(count: int) -> None:
             for start in range(0, count, 50):
-                watchers = await connect(child.address, world.token, min(50, count - start))
-                for number, watcher in enumerate(watchers):
-                    transport = watcher.transport
+                subscribers = await connect(child.address, world.token, min(50, count - start))
+                for number, subscriber in enumerate(subscribers):
+                    transport = subscriber.transport
                     assert transport is not None
                     if number % 3 == 0:
-                        watcher.say({"id": watcher.id, "type": "complete"})
+                        subscriber.say({"id": subscriber.id, "type": "complete"})
                     if number % 2:
                         transport.abort()
                     else:
@@ -254,9 +254,9 @@ async def come_and_go(world: World, cycles: int) -> int:
                         transport.close()
             deadline = time.monotonic() + 30
             while (await child.stats())["connections"]:
-                assert time.monotonic() < deadline, "somebody is still connected"
+                assert time.monotonic() < deadline, "a client is still connected"
                 await asyncio.sleep(0.1)
-            await asyncio.sleep(1.5)  # the task that looks after connections finds that there are none
+            await asyncio.sleep(1.5)  # the task that cleans up connections has run
 
         await some(2000)
         before = await child.stats()
@@ -265,12 +265,12 @@ async def come_and_go(world: World, cycles: int) -> int:
         took = time.perf_counter() - began
         after = await child.stats()
     print(f"{cycles:,} cycles of connect, subscribe and go, in {took:.0f} s ({cycles / took:.0f} a second)\n")
-    for name in ("tasks", "cohorts", "members", "connections", "subscribers"):
+    for name in ("tasks", "broadcasts", "subscriptions", "connections", "subscribers"):
         print(f"  {name:12} {before[name]:>8} before {after[name]:>8} after")
     print(f"  {'memory':12} {before['rss'] / 2**20:>8.1f} MiB {after['rss'] / 2**20:>10.1f} MiB")
     grown = after["rss"] - before["rss"]
-    left = any(after[name] for name in ("cohorts", "members", "connections", "subscribers"))
-    return told(
+    left = any(after[name] for name in ("broadcasts", "subscriptions", "connections", "subscribers"))
+    return print_verdict(
         ("nothing is left behind", not left and after["tasks"] <= before["tasks"]),
         (f"memory grew by {grown / cycles:.0f} bytes a cycle (at most 500)", grown / cycles <= 500),
     )
@@ -286,8 +286,8 @@ async def stop_reading(world: World, count: int) -> int:
         await world.commit()
         await all_have([*readers, *stalled], 1)
         before = await child.stats()
-        for watcher in stalled:
-            watcher.transport.pause_reading()  # pyright: ignore[reportOptionalMemberAccess]
+        for subscriber in stalled:
+            subscriber.transport.pause_reading()  # pyright: ignore[reportOptionalMemberAccess]
         highest = before["rss"]
         for number in range(events):
             await world.commit()
@@ -295,49 +295,49 @@ async def stop_reading(world: World, count: int) -> int:
             if number % 20 == 0:
                 highest = max(highest, (await child.stats())["rss"])
         after = await child.stats()
-        held = sum(watcher.received for watcher in stalled)
-        for watcher in stalled:
-            watcher.transport.resume_reading()  # pyright: ignore[reportOptionalMemberAccess]
+        held = sum(subscriber.received for subscriber in stalled)
+        for subscriber in stalled:
+            subscriber.transport.resume_reading()  # pyright: ignore[reportOptionalMemberAccess]
         await all_have(stalled, events + 1)
         await asyncio.sleep(0.5)
-        got = {watcher.received for watcher in [*readers, *stalled]}
+        got = {subscriber.received for subscriber in [*readers, *stalled]}
     grown = (max(highest, after["rss"]) - before["rss"]) / 2**20
     unread = count * events * size / 2**20
-    print(f"{count} of {2 * count} watchers stop reading; {events} events of {size // 1000} kB are written\n")
+    print(f"{count} of {2 * count} subscribers stop reading; {events} events of {size // 1000} kB are written\n")
     print(f"  not read           {unread:>8,.0f} MiB (each got {held / count:.0f} of {events + 1} messages)")
     print(f"  memory             {before['rss'] / 2**20:>8.1f} MiB before, {grown:.1f} more at the most\n")
     # Each may hold what its buffer allows and the message that filled it; the ring holds the events themselves.
     allowed = (count * (65_536 + 2 * size) + 2 * events * size) / 2**20
-    return told(
+    return print_verdict(
         (f"memory grew by {grown:.0f} MiB (at most {allowed:.0f})", grown <= allowed),
-        ("the others got every event as it came, and those who went on reading got all of them once",
+        ("readers got every event at once, and subscribers that resumed reading got all of them once",
          got == {events + 1}),
     )  # fmt: skip
 
 
 def verdict(results: dict[str, Result], latencies: list[float]) -> int:
-    print(f"{'':12}{'watchers':>9}{'connects/s':>12}{'KiB each':>10}{'last ms':>9}{'messages/s':>12}{'CPU us':>8}")
+    print(f"{'':12}{'subscribed':>11}{'connects/s':>12}{'KiB each':>10}{'last ms':>9}{'messages/s':>12}{'CPU us':>8}")
     for result in results.values():
         print(
-            f"{result.kind:12}{result.watchers:>9,}{result.connects:>12,.0f}{result.kib_each:>10.1f}"
+            f"{result.kind:12}{result.subscribers:>11,}{result.connects:>12,.0f}{result.kib_each:>10.1f}"
             f"{result.last_ms:>9.1f}{result.messages:>12,.0f}{result.cpu_us:>8.1f}"
         )
     cuts = statistics.quantiles(latencies, n=100)
-    print(f"\ncommit to watcher, another process writing: p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms\n")
-    ours, bare, stock = results["ours"], results["bare"], results["strawberry"]
-    return told(
+    print(f"\ncommit to subscriber, another process writing: p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms\n")
+    ours, bare, strawberry = results["ours"], results["bare"], results["strawberry"]
+    return print_verdict(
         (f"messages/s are {ours.messages / bare.messages:.2f} of the bare broadcast (at least 0.7)",
          ours.messages >= 0.7 * bare.messages),
-        (f"messages/s are {ours.messages / stock.messages:.1f} times Strawberry as it comes", True),
-        (f"the last of {ours.watchers:,} after {ours.last_ms / bare.last_ms:.2f} times the bare broadcast (at most 2)",
+        (f"messages/s are {ours.messages / strawberry.messages:.1f} times Strawberry as it comes", True),
+        (f"last of {ours.subscribers:,} after {ours.last_ms / bare.last_ms:.2f} times the bare broadcast (at most 2)",
          ours.last_ms <= 2 * bare.last_ms),
         (f"{ours.kib_each:.1f} KiB for each idle subscription (at most 35)", ours.kib_each <= 35),
-        (f"commit to watcher p50 {cuts[49]:.1f} ms (below 15), p99 {cuts[98]:.1f} ms (below 50)",
+        (f"commit to subscriber p50 {cuts[49]:.1f} ms (below 15), p99 {cuts[98]:.1f} ms (below 50)",
          cuts[49] < 15 and cuts[98] < 50),
     )  # fmt: skip
 
 
-def told(*lines: tuple[str, bool]) -> int:
+def print_verdict(*lines: tuple[str, bool]) -> int:
     for words, is_so in lines:
         print(f"  {'pass' if is_so else 'FAIL'}  {words}")
     return 0 if all(is_so for _, is_so in lines) else 1
@@ -345,8 +345,8 @@ def told(*lines: tuple[str, bool]) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--watchers", type=int, default=1000)
+    parser.add_argument("--subscribers", type=int, default=1000)
     parser.add_argument("--cycles", type=int, default=0)
     parser.add_argument("--stalled", type=int, default=0)
     given = parser.parse_args()
-    sys.exit(uvloop.run(main(given.watchers, given.cycles, given.stalled)))
+    sys.exit(uvloop.run(main(given.subscribers, given.cycles, given.stalled)))

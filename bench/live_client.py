@@ -1,4 +1,4 @@
-"""A client that costs next to nothing, so that thousands of them leave the machine to the server."""
+"""A WebSocket client that costs little CPU, so that thousands of them leave the machine to the server."""
 
 import asyncio
 import base64
@@ -12,11 +12,11 @@ subscription { instanceEvents { id cursor type occurredAt status instance { id n
 """
 
 
-class Watcher(asyncio.Protocol):
+class Subscriber(asyncio.Protocol):
     """One socket with one subscription: counts what it gets and remembers when."""
 
     def __init__(
-        self, address: str, token: str, on_message: Callable[["Watcher", bytes], None] | None, *, is_bare: bool
+        self, address: str, token: str, on_message: Callable[["Subscriber", bytes], None] | None, *, is_bare: bool
     ) -> None:
         self._is_bare = is_bare
         self._address = address
@@ -108,20 +108,20 @@ async def connect(
     *,
     at_once: int = 64,
     is_bare: bool = False,
-    on_message: Callable[[Watcher, bytes], None] | None = None,
-) -> list[Watcher]:
-    """So many watchers, subscribed; a bare server says nothing, so there the handshake is all."""
+    on_message: Callable[[Subscriber, bytes], None] | None = None,
+) -> list[Subscriber]:
+    """Connects and subscribes `count` clients; a bare server sends nothing, so there the handshake is enough."""
     host, port = address.rsplit(":", 1)
     gate = asyncio.Semaphore(at_once)
     loop = asyncio.get_running_loop()
 
-    def made() -> Watcher:
-        return Watcher(address, token, on_message, is_bare=is_bare)
+    def made() -> Subscriber:
+        return Subscriber(address, token, on_message, is_bare=is_bare)
 
-    async def one() -> Watcher:
+    async def one() -> Subscriber:
         async with gate:
-            _, watcher = await loop.create_connection(made, host, int(port))
-            await watcher.ready
-            return watcher
+            _, subscriber = await loop.create_connection(made, host, int(port))
+            await subscriber.ready
+            return subscriber
 
     return list(await asyncio.gather(*(one() for _ in range(count))))

@@ -18,16 +18,16 @@ from uuid import UUID
 import structlog
 
 from server.clock import new_id
-from server.db.embedded import EmbeddedPostgres
-from server.db.engine import Database
+from server.db.database import Database
+from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
-from server.db.signals import Signals
+from server.db.notify import Notifier
 from server.events.event import EventType
-from server.events.log import append
+from server.events.outbox import append
 from server.events.partitions import make_partitions
 from server.events.replay import page_of_events
 from server.events.sequencer import Sequencer
-from server.events.tail import SPAN, Tail
+from server.events.tail import READ_SPAN, Tail
 
 PROJECT = new_id()
 SNAPSHOT = {"instance": {"id": str(new_id()), "status": "RUNNING", "labels": {"team": "vision"}, "note": "x" * 400}}
@@ -48,7 +48,7 @@ async def main(url: str | None, rows: int) -> None:
 
 
 async def measure_latency(database: Database) -> None:
-    signals = Signals(database)
+    signals = Notifier(database)
     sequencer, tail = Sequencer(database, signals), Tail(database, signals)
     for part in (signals, sequencer, tail):
         part.start()
@@ -98,7 +98,7 @@ async def measure_queries(database: Database, rows: int) -> None:
         span, page, instance = [], [], []
         for _ in range(200):
             began = time.perf_counter()
-            assert len(await connection.fetch(SPAN, head - 20, head + 480)) == 20
+            assert len(await connection.fetch(READ_SPAN, head - 20, head + 480)) == 20
             span.append(time.perf_counter() - began)
         for ids, times in ((None, page), ([PROJECT], instance)):
             for _ in range(200):

@@ -1,4 +1,4 @@
-"""The servers that bench/live.py compares, each in a process of its own."""
+"""The servers that bench/live.py compares, each in its own process."""
 
 import asyncio
 import gc
@@ -25,15 +25,16 @@ from schema.root import schema
 from schema.types.event import InstanceEvent
 from server.auth.caller import Caller
 from server.config import Settings
-from server.events.cursor import Cursor
+from server.events.event import Cursor
+from server.http.listener import address_of, bind
+from server.http.serve import serve_http
 from server.runtime import Runtime
-from server.serving import address_of, bind, http
 
 PROTOCOL = "graphql-transport-ws"
 
 
 class Roomy(Settings):
-    """So many watchers by one token are the bench's own."""
+    """Raises the limits: only this bench opens so many subscriptions with one token."""
 
     sockets_per_token: int = 100_000
     operations_per_token: int = 100_000
@@ -54,7 +55,7 @@ async def main(kind: str, url: str, token: str) -> None:
         assert caller is not None
         listener = bind("127.0.0.1", 0)
         how = {"ours": ours, "strawberry": strawberry_as_it_comes, "bare": bare_broadcast}[kind]
-        async with how(runtime, listener, caller) as hub:
+        async with how(runtime, listener, caller) as service:
             say({"address": address_of(listener)})
             reader = asyncio.StreamReader()
             await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
@@ -67,9 +68,9 @@ async def main(kind: str, url: str, token: str) -> None:
                         "rss": process.memory_info().rss,
                         "cpu": times.user + times.system,
                         "tasks": len(asyncio.all_tasks()),
-                        "cohorts": len(hub.cohorts) if hub else 0,
-                        "members": hub.cohorts.members if hub else 0,
-                        "connections": len(hub.census.connections) if hub else 0,
+                        "broadcasts": len(service.broadcasts) if service else 0,
+                        "subscriptions": service.broadcasts.subscribers if service else 0,
+                        "connections": len(service.connections.open) if service else 0,
                         "subscribers": runtime.tail.subscribers,
                     }
                 )
@@ -81,8 +82,8 @@ def say(words: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def ours(runtime: Runtime, listener: Any, caller: Caller) -> AsyncIterator[Any]:
-    async with http(runtime, listener) as app:
-        yield app.state.hub
+    async with serve_http(runtime, listener) as app:
+        yield app.state.service
 
 
 @asynccontextmanager

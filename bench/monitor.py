@@ -29,12 +29,12 @@ import psutil
 import uvloop
 
 from server.clock import new_id
-from server.db.embedded import EmbeddedPostgres
+from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
-from server.novita.simulator.creation import create_instance
-from server.novita.simulator.options import SimulatorOptions
-from server.novita.simulator.run import Simulator
-from server.novita.simulator.wire import Call
+from server.simulator.options import SimulatorOptions
+from server.simulator.requests import ApiRequest
+from server.simulator.routes.create_instance import create_instance
+from server.simulator.server import Simulator
 
 PAGE = 100
 SLOWEST = 0.0001  # simulated seconds a second: what was made a moment ago stays where it is
@@ -154,7 +154,7 @@ async def _simulate(size: int, pipe: Connection) -> None:
                 "kind": "gpu",
                 "ports": "80/http",
             }
-            create_instance(world, Call("POST /gpu/instance/create", raw_body=orjson.dumps(body)))
+            create_instance(world, ApiRequest("POST /gpu/instance/create", raw_body=orjson.dumps(body)))
         pipe.send((simulator.url, list(world.instances), next(iter(world.instances.values())).status))
         await asyncio.to_thread(pipe.recv)
 

@@ -1,9 +1,9 @@
-"""What looking costs: the same requests to a server that counts nothing, one that counts, and one that is traced.
+"""The cost of observability: the same requests to a server without counters, one with counters, and one that is traced.
 
     python -m bench.observe                 the ratios, 10 rounds of 1 s each
     python -m bench.observe --seconds 3     longer rounds
 
-All servers run beside each other over one database and are asked in short turns, so that whatever else the machine does
+All servers run beside each other over one database and are called in short alternating rounds, so that other load
 hits all of them. The server's CPU for each request is the figure to go by, the median of all rounds.
 """
 
@@ -27,13 +27,13 @@ import uvloop
 from aiohttp import web
 
 from server.auth.tokens import create_token, new_secret
-from server.db.embedded import EmbeddedPostgres
-from server.db.engine import Database
+from server.db.database import Database
+from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
-from server.novita.simulator.options import SimulatorOptions
-from server.novita.simulator.run import Simulator
-from server.observe import requests
-from server.words import Role
+from server.enums import Role
+from server.observe import http_requests
+from server.simulator.options import SimulatorOptions
+from server.simulator.server import Simulator
 
 ROUNDS = 10
 AT_ONCE = 8
@@ -47,18 +47,18 @@ CREATE = """mutation ($name: String!) {
   createInstance(input: {name: $name, productName: "RTX 4090 24GB", image: "nginx"}) { errors { code } }
 }"""
 # Counts nothing and traces nothing: every counter's and histogram's own method is gone, and so is the wrapper of
-# requests. What is left is the server as if nobody had ever wanted to look.
+# requests. What is left is the server without any observability.
 BARE = """
-from server.observe import counting, requests
-counting.Counter.add = counting.Histogram.observe = counting.Times.observe = lambda *_, **__: None
-requests.carries = lambda *_: None
+from server.observe import counters, http_requests
+counters.Counter.add = counters.Histogram.observe = counters.Buckets.observe = lambda *_, **__: None
+http_requests.classify_request = lambda *_: None
 async def call(self, scope, receive, send):
     await self._app(scope, receive, send)
-requests.Observed.__call__ = call
-from server.cli import main
+http_requests.ObservedApp.__call__ = call
+from server.cli.main import main
 main()
 """
-PLAIN = "from server.cli import main; main()"
+PLAIN = "from server.cli.main import main; main()"
 
 
 @dataclass
@@ -121,12 +121,12 @@ async def _counting() -> float:
         await send({"type": "http.response.start", "status": 200})
 
     async def carry(scope: Any, receive: Any, send: Any) -> None:
-        requests.carries("query", ["instances"])
+        http_requests.classify_request("query", ["instances"])
         await answer(scope, receive, send)
 
     scope = {"type": "http", "headers": [(b"host", b"x"), (b"authorization", b"y"), (b"content-type", b"z")]}
     taken: list[float] = []
-    for app in (answer, requests.Observed(carry)):
+    for app in (answer, http_requests.ObservedApp(carry)):
         began = time.process_time()
         for _ in range(TIMES):
             await app(scope, send, send)
@@ -200,7 +200,7 @@ async def _server(name: str, code: str, env: dict[str, str], home: Path) -> Asyn
 
 @asynccontextmanager
 async def _collector() -> AsyncIterator[str]:
-    """Takes everything and looks at nothing: its own work shall not be seen in the figures."""
+    """Accepts every export without decoding it, so that its own CPU does not show in the figures."""
 
     async def take(request: web.Request) -> web.Response:
         await request.read()

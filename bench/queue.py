@@ -23,7 +23,7 @@ from typing import Any
 
 import asyncpg
 
-from server.db.embedded import EmbeddedPostgres
+from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
 
 PYTHON_PEERS = ["pgqueuer[asyncpg]", "procrastinate", "psycopg[binary,pool]", "uvloop"]

@@ -21,13 +21,12 @@ import asyncpg
 import structlog
 import uvloop
 
-from server.db.engine import Database
-from server.db.signals import Signals
+from server.db.database import Database
+from server.db.notify import Notifier
 from server.queue.claim import Claim
 from server.queue.enqueue import enqueue, enqueue_many
-from server.queue.handler import Handler
+from server.queue.handler import Done, Handler, Outcome
 from server.queue.kinds import Priority, Work
-from server.queue.outcome import Done, Outcome
 from server.queue.worker import Worker
 
 
@@ -75,7 +74,7 @@ class Queue:
         watch = await asyncpg.connect(self.url)
         started = time.perf_counter()
         stop = await self.run(concurrency)
-        # The table is looked at only at the end: while a snapshot is held, each look walks over all that is dead in it.
+        # The table is read only at the end: while a snapshot is held, each read scans all of its dead rows.
         while self.started.qsize() < many and not self.is_over:  # noqa: ASYNC110 - counted up by the worker
             await asyncio.sleep(0.005)
         while await watch.fetchval(f"SELECT EXISTS (SELECT FROM {self.table})"):  # noqa: ASYNC110 - seen from outside
@@ -132,11 +131,11 @@ class Pilotlight(Queue):
 
     async def install(self) -> None:
         self.database = Database(self.url, name="bench worker")
-        self.signals = Signals(self.database)
-        self.signals.start()
+        self.notifier = Notifier(self.database)
+        self.notifier.start()
         # Enqueues as another process would: only NOTIFY can wake the worker.
         self.elsewhere = Database(self.url, pool_size=16, name="bench caller")
-        self.elsewhere_signals = Signals(self.elsewhere)
+        self.elsewhere_signals = Notifier(self.elsewhere)
         self.elsewhere_signals.start()
 
     async def fill(self, many: int) -> None:
@@ -149,7 +148,7 @@ class Pilotlight(Queue):
             self.started.put_nowait(time.perf_counter())
             return Done()
 
-        worker = Worker(self.database, self.signals, {Nothing.kind: Handler(nothing)}, concurrency=concurrency)
+        worker = Worker(self.database, self.notifier, {Nothing.kind: Handler(nothing)}, concurrency=concurrency)
         worker.start()
         return worker.stop
 
@@ -310,7 +309,7 @@ class Bare(Queue):
 
 
 class InServer(Pilotlight):
-    """The same rows through the same tables with nobody asking from outside: what the server could do at most."""
+    """The same rows through the same tables without a client: the most that the server could do."""
 
     LOOP = """
         DO $$

@@ -17,12 +17,12 @@ from datetime import timedelta
 import psutil
 
 from server.clock import new_id
-from server.db.engine import Database
+from server.db.database import Database
 from server.db.migrate import upgrade
 from server.events.event import EventType
-from server.events.log import append
-from server.instances.reads import InstanceFilter, page_of_instances
-from tests.ha.streaming import Server, primary_and_replica
+from server.events.outbox import append
+from server.instances.queries.instances import InstanceFilter, page_of_instances
+from tests.ha.streaming import PostgresServer, primary_and_replica
 
 PROJECT = new_id()
 INSTANCES = """
@@ -48,9 +48,9 @@ async def main() -> int:
     return 0
 
 
-async def writes(primary: Server, seconds: float, writers: int) -> None:
+async def writes(primary: PostgresServer, seconds: float, writers: int) -> None:
     """Rounds alternate, so that whatever else the machine does hits all of them."""
-    ways = {"replica follows, nobody waits": ("", "on"), "commit waits for its disk": ("*", "on"),
+    ways = {"asynchronous replica": ("", "on"), "commit waits for its disk": ("*", "on"),
             "commit waits until it can be read there": ("*", "remote_apply")}  # fmt: skip
     rates: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(3):
@@ -94,17 +94,17 @@ async def _write(url: str, seconds: float, writers: int) -> float:
     return done / seconds
 
 
-async def reads(primary: Server, replica: Server, seconds: float) -> None:
-    print("pages of 50 instances, 4 readers, while somebody writes")
+async def reads(primary: PostgresServer, replica: PostgresServer, seconds: float) -> None:
+    print("pages of 50 instances, 4 readers, while a writer commits")
     for name, read_url in (("all from the primary", None), ("from the replica", replica.url("pilotlight"))):
-        database = Database(primary.url("pilotlight"), read_url=read_url, read_patience=timedelta(milliseconds=100))
+        database = Database(primary.url("pilotlight"), read_url=read_url, replica_timeout=timedelta(milliseconds=100))
         before, began = _cpu(primary), time.monotonic()
         pages, over, writing = 0, time.monotonic() + seconds, asyncio.create_task(_trickle(primary, seconds))
 
         async def read(database: Database = database, over: float = over) -> None:
             nonlocal pages
             while time.monotonic() < over:
-                async with database.read_widely() as session:
+                async with database.read_from_replica_if_fresh() as session:
                     await page_of_instances(session, project_id=PROJECT, wanted=InstanceFilter(), first=50)
                 pages += 1
 
@@ -115,7 +115,7 @@ async def reads(primary: Server, replica: Server, seconds: float) -> None:
         await database.close()
 
 
-async def _trickle(primary: Server, seconds: float) -> None:
+async def _trickle(primary: PostgresServer, seconds: float) -> None:
     database, over = Database(primary.url("pilotlight"), pool_size=2), time.monotonic() + seconds
     while time.monotonic() < over:
         async with database.write() as session:
@@ -124,7 +124,7 @@ async def _trickle(primary: Server, seconds: float) -> None:
     await database.close()
 
 
-def _cpu(server: Server) -> float:
+def _cpu(server: PostgresServer) -> float:
     """Seconds that its processes have used, the ended ones too."""
     assert server.process is not None
     top = psutil.Process(server.process.pid)

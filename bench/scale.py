@@ -1,9 +1,9 @@
-"""Whether size matters: the same questions to a database with 1,000 rows of everything and to one with millions.
+"""Whether size matters: the same queries on a database with 1,000 rows per table and on one with millions.
 
     python -m bench.scale [--instances 1000000] [--events 10000000] [--jobs 1000000] [--rounds 40]
     python -m bench.scale --memory          only the memory of an idle `pilotlight up`
 
-Both databases are on one server, filled by SQL, and asked in turns, so that whatever else the machine does hits both.
+Both databases are on one server, filled by SQL, and queried alternately, so that other load hits both alike.
 The lower quartile of each counts: what else the machine does only ever adds. What is promised: a page of instances, a
 claim, the tail of the log and a page of history cost at most 1.5 times as much in the large one. Ends with 1 if one
 does not. Events have small bodies here; what is measured is finding them.
@@ -26,18 +26,18 @@ from uuid import UUID, uuid4
 import asyncpg
 import psutil
 
-from server.db.embedded import EmbeddedPostgres
-from server.db.engine import Database
+from server.db.database import Database
+from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
+from server.enums import InstanceStatus
 from server.events.partitions import PARTITION_SIZE, make_partitions
 from server.events.replay import page_of_events
-from server.events.tail import SESSION, SPAN
-from server.instances import light
-from server.instances.reads import InstanceFilter, InstanceOrder, page_of_instances
+from server.events.tail import READ_SPAN, SESSION
+from server.instances.queries import fast_page
+from server.instances.queries.instances import InstanceFilter, InstanceOrder, page_of_instances
+from server.queue.exchange import PLANNER, ClaimRequest, exchange
 from server.queue.kinds import CleanUp
-from server.queue.turn import PLANNER, Ask, take_turn
-from server.words import InstanceStatus
-from tests.processes import up
+from tests.support.processes import up
 
 SMALL = 1000
 MOST = 1.5
@@ -120,19 +120,19 @@ class Side:
     async def open(self) -> None:
         self.database = Database(self.url, pool_size=2)
         self.tail = await self.database.connect(server_settings=SESSION)
-        self.lane = await self.database.connect(server_settings=PLANNER)
+        self.worker_connection = await self.database.connect(server_settings=PLANNER)
         self.worker_id = uuid4()
-        await self.lane.execute(
+        await self.worker_connection.execute(
             "INSERT INTO job_worker (id, name, lease_until) VALUES ($1, 'bench', now() + interval '1 d')",
             self.worker_id,
         )
         self.finished: list[tuple[int, int]] = []
         self.claim = 0
-        await self.lane.execute(WAITING, CleanUp.kind, 20_000)
+        await self.worker_connection.execute(WAITING, CleanUp.kind, 20_000)
 
     async def close(self) -> None:
         await self.tail.close()
-        await self.lane.close()
+        await self.worker_connection.close()
         await self.database.close()
 
 
@@ -152,29 +152,29 @@ async def page_in_the_middle(side: Side) -> Any:
 
 
 async def page_as_served(side: Side) -> Any:
-    """Without a filter it is read past the ORM, and only what has changed is read at all."""
-    return await light.page(
+    """Read past the ORM; rows whose version is known are not read again."""
+    return await fast_page.page(
         side.database, project_id=PROJECT, first=PAGE, after=None, order=InstanceOrder.CREATED_AT, descending=True
     )
 
 
 async def claim(side: Side) -> Any:
-    """A turn of a worker: hand in the ten of the last turn, take ten more."""
+    """One exchange of a worker: finish the ten jobs of the last one, claim ten more."""
     side.claim += 1
-    turn = await take_turn(
-        side.lane,
+    result = await exchange(
+        side.worker_connection,
         worker_id=side.worker_id,
         claim=side.claim,
         finished=side.finished,
-        put_back=[],
-        ask=Ask(10, {CleanUp.kind: 10}, {}),
+        rescheduled=[],
+        request=ClaimRequest(10, {CleanUp.kind: 10}, {}),
     )
-    side.finished = [(job.id, job.claim) for job in turn.taken]
-    return turn.taken
+    side.finished = [(job.id, job.claim) for job in result.claimed]
+    return result.claimed
 
 
 async def tail_of_the_log(side: Side) -> Any:
-    return await side.tail.fetch(SPAN, side.events - 100, side.events)
+    return await side.tail.fetch(READ_SPAN, side.events - 100, side.events)
 
 
 def history(*, of_one_instance: bool) -> Question:
@@ -192,7 +192,7 @@ def history(*, of_one_instance: bool) -> Question:
 
 
 # All partitions of the log may hold some of it, and there is no way around opening each.
-ONLY_TOLD = frozenset({"history of an instance, the oldest event"})
+WITHOUT_LIMIT = frozenset({"history of an instance, the oldest event"})
 QUESTIONS: dict[str, Question] = {
     "instances, newest first": page(),
     "instances, newest first, as served": page_as_served,
@@ -257,7 +257,7 @@ async def scale(given: argparse.Namespace) -> bool:
     is_good = True
     for name, (small, large) in figures.items():
         ratio = large / small
-        verdict = "told only" if name in ONLY_TOLD else "pass" if ratio <= MOST else "FAIL"
+        verdict = "no limit" if name in WITHOUT_LIMIT else "pass" if ratio <= MOST else "FAIL"
         is_good = is_good and verdict != "FAIL"
         _say(f"{name:42} {small:>9.2f} {large:>9.2f} {ratio:>7.2f}  {verdict}")
     return is_good

@@ -18,11 +18,11 @@ from multiprocessing.connection import Connection
 import orjson
 import psutil
 
-from server.novita.simulator.__main__ import fast_loop, relax_collector
-from server.novita.simulator.creation import create_instance
-from server.novita.simulator.options import SimulatorOptions
-from server.novita.simulator.run import Simulator
-from server.novita.simulator.wire import Call
+from server.simulator.__main__ import fast_loop, relax_collector
+from server.simulator.options import SimulatorOptions
+from server.simulator.requests import ApiRequest
+from server.simulator.routes.create_instance import create_instance
+from server.simulator.server import Simulator
 
 PREFIX = "/gpu-instance/openapi/v1"
 CONNECTIONS = 16
@@ -92,7 +92,7 @@ async def serve(size: int, pipe: Connection) -> None:
                 "ports": "8888/http,22/tcp",
                 "envs": [{"key": "A", "value": "1"}],
             }
-            create_instance(simulator.world, Call("POST /gpu/instance/create", raw_body=orjson.dumps(body)))
+            create_instance(simulator.world, ApiRequest("POST /gpu/instance/create", raw_body=orjson.dumps(body)))
             if number % 500 == 0:
                 await asyncio.sleep(0)
         took = time.perf_counter() - started

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from server.db.embedded import EmbeddedPostgres
-from tests.collector import Span
-from tests.flows.stage import stage
-from tests.processes import eventually
+from server.db.embedded.server import EmbeddedPostgres
+from tests.flows.deployment import deployment
+from tests.support.otel_collector import Span
+from tests.support.waiting import until
 
 PICTURE = Path(__file__).parents[1] / "docs" / "trace-of-a-create.svg"
 CALLERS = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -60,19 +60,19 @@ async def record() -> list[Span]:
     with tempfile.TemporaryDirectory(prefix="pilotlight-trace-") as folder:
         async with (
             EmbeddedPostgres(Path(folder) / "home") as running,
-            stage(running.url, Path(folder), SIMULATOR_SPEED=SPEED) as on,
+            deployment(running.url, Path(folder), SIMULATOR_SPEED=SPEED) as on,
         ):
             # The first one fills the caches and prepares the statements; people are interested in the second.
-            await on.is_told(await on.create("warm"))
+            await on.until_delivered(await on.create("warm"))
             created = await on.create("pictured", traceparent=CALLERS)
-            await on.is_told(created)
+            await on.until_delivered(created)
 
             def all_sent() -> bool:
                 places = [got.headers["traceparent"].split("-") for got in on.receiver.got]
                 sent = {place[2] for place in places if place[1] == TRACE}
                 return sent <= {each.id for each in on.collector.spans}
 
-            await eventually(all_sent, within=30)
+            await until(all_sent, within=30)
             await asyncio.sleep(1)  # the jobs that sent them have to end, and their spans to be sent
             return on.collector.of_trace(TRACE)
 
@@ -102,7 +102,7 @@ def draw(spans: Sequence[Span]) -> str:
 
 
 def _only_waited(spans: Sequence[Span]) -> set[str]:
-    """Runs that looked, found a delivery before theirs, and asked to be run again; with what they did for that."""
+    """Job runs that found an earlier delivery pending and were rescheduled, and their child spans."""
     sending = {each.parent_id for each in spans if each.name == "webhook.send"}
     idle = {each.id for each in spans if each.name == "job SEND_WEBHOOK" and each.id not in sending}
     return idle | {each.id for each in spans if each.parent_id in idle}
@@ -149,20 +149,20 @@ def _row(bar: Bar, y: int, began: float, whole: float) -> list[str]:
     x = LABELS + CHART * (span.start - began) / whole
     width = max(1.5, CHART * (span.end - span.start) / whole)
     weight = ' font-weight="600"' if bar.depth <= 1 and bar.sort in ("request", "job") else ""
-    told = _told(span)
-    is_room = x + width + 5 + 5.6 * len(told) < WIDTH
+    label = _duration_label(span)
+    is_room = x + width + 5 + 5.6 * len(label) < WIDTH
     place = f'x="{x + width + 5:.1f}"' if is_room else f'x="{x - 5:.1f}" text-anchor="end"'
     lines = [
         f'<text x="{16 + 14 * bar.depth}" y="{y + 13}" fill="#1b1f24"{weight}>{escape(span.name)}</text>',
         f'<rect x="{x:.1f}" y="{y + 3}" width="{width:.1f}" height="{ROW - 7}" rx="2" fill="{COLOURS[bar.sort]}"/>',
-        f'<text {place} y="{y + 13}" font-size="10" fill="#57606a">{told}</text>',
+        f'<text {place} y="{y + 13}" font-size="10" fill="#57606a">{label}</text>',
     ]
     if weight:
         lines.insert(0, f'<rect x="8" y="{y}" width="{WIDTH - 16}" height="{ROW}" fill="#f4f6f8"/>')
     return lines
 
 
-def _told(span: Span) -> str:
+def _duration_label(span: Span) -> str:
     milliseconds = (span.end - span.start) * 1000
     shown = f"{milliseconds:.1f} ms"
     waited = span.attributes.get("pilotlight.waited_ms")

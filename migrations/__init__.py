@@ -1,1 +1,1 @@
-"""The steps from an empty database to the present tables."""
+"""The migrations, from an empty database to the current tables."""

@@ -1,21 +1,21 @@
-"""Changing tables that may hold millions of rows while everybody goes on working with them.
+"""Index changes on large tables without blocking their writers.
 
-A plain CREATE INDEX keeps every writer of its table waiting until it is built; on an instance table of a million rows
-that is seconds, on an event log of ten million minutes. What is here takes no lock that a writer would notice.
+A plain CREATE INDEX blocks every writer of its table until it is built: seconds for a million instances, minutes for
+ten million events. These functions take no lock that blocks a writer.
 """
 
 from alembic import op
 from sqlalchemy import text
 
-# Waiting for a lock makes everybody wait who comes after us, so it is tried for this long and then given up.
+# Sessions that arrive later queue behind a waiting lock, so it is given up after this long.
 LOCK_TIMEOUT = "5s"
 
 
 def create_index(name: str, on: str, *, unique: bool = False) -> None:
-    """Build an index while the table is being written to: `create_index("x_by_y", "x (y) WHERE z")`.
+    """Build an index concurrently with writes: `create_index("x_by_y", "x (y) WHERE z")`.
 
-    It can't be part of a transaction, so what the migration did before is committed first: write that so that it can be
-    done twice (IF NOT EXISTS). Killed half-way it leaves an index that nobody uses; the next run removes that first.
+    It can't run in a transaction, so the migration's earlier statements are committed first: write them so that they
+    can run twice (IF NOT EXISTS). If it is killed it leaves an invalid index, which the next run removes first.
     """
     table = on.split(maxsplit=1)[0]
     rest = on[len(table) :]

@@ -1,9 +1,8 @@
-"""What a resolver may reach."""
+"""The context of a request: caller, services, loaders and transactions."""
 
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Generator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import strawberry
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -12,42 +11,43 @@ from schema.loaders import Loaders
 from server.auth.caller import Caller
 from server.auth.projects import Projects
 from server.auth.tokens import Tokens
-from server.catalog.caches import Caches
+from server.cache.registry import Caches
 from server.catalog.catalog import Catalog
 from server.config import Settings
-from server.db.engine import Database
-from server.db.rehearsal import Rehearsal
+from server.db.database import Database
+from server.db.dry_run import DryRun
 from server.events.tail import Tail
-from server.facts import Facts
-from server.instances.watch import Watch
-from server.webhooks.secrets import SigningKey
+from server.instances.commands.create_rows import CreateBatcher
+from server.instances.provider.reader import ProviderReader
+from server.server_info import ServerInfo
+from server.webhooks.signing import SigningKey
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What all requests of a process share."""
+    """Services shared by all requests of a process."""
 
     database: Database
-    rehearsal: Rehearsal
+    dry_run: DryRun
+    creates: CreateBatcher
     catalog: Catalog
     caches: Caches
-    watch: Watch
+    provider_reader: ProviderReader
     tail: Tail
     tokens: Tokens
     projects: Projects
-    facts: Facts
+    server_info: ServerInfo
     settings: Settings
     webhook_key: SigningKey | None
 
 
 class Context:
-    """One request, or one socket; a socket's caller may only be known once it has introduced itself."""
+    """One request or one WebSocket; the caller of a WebSocket is set after its connection_init message."""
 
     def __init__(self, services: Services, *, request_id: str, is_socket: bool) -> None:
         self._services = services
-        self._rehearsed: Services | None = None
+        self._dry_run_services: Services | None = None
         self.request_id = request_id
-        self.connection_params: dict[str, Any] | None = None
         self._is_socket = is_socket
         self._caller: Caller | None = None
         self._loaders: Loaders | None = None
@@ -58,56 +58,47 @@ class Context:
 
     @property
     def services(self) -> Services:
-        return self._rehearsed or self._services
+        return self._dry_run_services or self._services
 
     @property
-    def is_rehearsal(self) -> bool:
-        return self._rehearsed is not None
+    def is_validate_only(self) -> bool:
+        return self._dry_run_services is not None
 
     @contextmanager
-    def rehearsing(self) -> Generator[None]:
-        """Meanwhile nothing stays written. Mutations of one document run one after the other, so it is one's own."""
-        self._rehearsed = replace(self._services, database=self._services.rehearsal)
+    def dry_run(self) -> Generator[None]:
+        """Rolls back every transaction inside the block. Mutations of a document run one by one, so none overlap."""
+        dry_run = self._services.dry_run
+        self._dry_run_services = replace(self._services, database=dry_run, creates=CreateBatcher(dry_run))
         try:
             yield
         finally:
-            self._rehearsed = None
-
-    @property
-    def is_admitted(self) -> bool:
-        return self._caller is not None
+            self._dry_run_services = None
 
     @property
     def caller(self) -> Caller:
         if self._caller is None:
-            raise PermissionError("nobody is known to be asking")
+            raise PermissionError("the request has no caller yet")
         return self._caller
 
     @property
     def loaders(self) -> Loaders:
-        if self._loaders is None:  # made when they are needed: most requests need none
+        if self._loaders is None:  # created on first use: most requests need none
             self._loaders = Loaders(self._services.database, self.caller, keep=not self._is_socket)
         return self._loaders
 
-    async def runs_the_server(self) -> bool:
-        """Whether what concerns all projects is this caller's affair."""
-        return await self.services.projects.runs_the_server(self.caller)
+    async def is_server_admin(self) -> bool:
+        """Whether the caller administers the server."""
+        return await self.services.projects.is_server_admin(self.caller)
 
-    @asynccontextmanager
-    async def read(self) -> AsyncGenerator[AsyncSession]:
-        async with self.services.database.read() as session:
-            yield session
+    def read(self) -> AbstractAsyncContextManager[AsyncSession]:
+        return self.services.database.read()
 
-    @asynccontextmanager
-    async def read_widely(self) -> AsyncGenerator[AsyncSession]:
-        """For pages and counts: from a replica, where there is one that has everything."""
-        async with self.services.database.read_widely() as session:
-            yield session
+    def read_from_replica_if_fresh(self) -> AbstractAsyncContextManager[AsyncSession]:
+        """For pages and counts: reads from a replica that has all confirmed writes, else from the primary."""
+        return self.services.database.read_from_replica_if_fresh()
 
-    @asynccontextmanager
-    async def write(self) -> AsyncGenerator[AsyncSession]:
-        async with self.services.database.write() as session:
-            yield session
+    def write(self) -> AbstractAsyncContextManager[AsyncSession]:
+        return self.services.database.write()
 
 
 Info = strawberry.Info[Context, None]

@@ -1,83 +1,92 @@
-"""Refusals as GraphQL types, and the extension that maps them into the payload."""
+"""Refusals as GraphQL types, and the field extension that puts them into a payload."""
 
 from collections.abc import Sequence
 from typing import Any, Self
+from uuid import UUID
 
 import strawberry
 from strawberry.extensions.field_extension import AsyncExtensionResolver, FieldExtension
 from strawberry.types.field import StrawberryField
 
 from schema.context import Info
-from schema.types.billing import BillingMode
-from schema.types.operation import Operation
+from schema.types.money import BillingMode
+from schema.types.operation import HELP, Operation
 from server import errors
+from server.conversion import convert
 from server.db import tables
+from server.error_codes import help_of
 
 
-@strawberry.interface(description="Why a mutation was refused. Nothing was changed.")
+@strawberry.interface(description="Why a mutation was refused. A refused mutation changes nothing.")
 class MutationError:
-    code: str = strawberry.field(description="A stable word for programs, such as INSTANCE_NAME_TAKEN.")
-    message: str = strawberry.field(description="A sentence for people.")
-    path: list[str] = strawberry.field(description="The input field it is about; empty when it is about no one field.")
+    code: str = strawberry.field(description="Stable error code, such as INSTANCE_NAME_TAKEN.")
+    message: str = strawberry.field(description="Readable message.")
+    path: list[str] = strawberry.field(
+        description="Path of the input field; empty if the error is not about one field."
+    )
+
+    @strawberry.field(description=HELP)
+    def help(self) -> str | None:
+        return help_of(self.code)
 
 
-@strawberry.type(description="A field of the input is not right.")
+@strawberry.type(description="An input field is invalid.")
 class ValidationError(MutationError):
     pass
 
 
-@strawberry.type(description="There is no such thing, or not for you.")
+@strawberry.type(description="Not found, or not visible to this token.")
 class NotFoundError(MutationError):
     pass
 
 
-@strawberry.type(description="Another operation of the instance is not over.")
+@strawberry.type(description="Another operation of the instance is in progress.")
 class OperationInProgress(MutationError):
-    operation: Operation = strawberry.field(description="That operation.")
+    operation: Operation = strawberry.field(description="The operation in progress.")
 
 
-@strawberry.type(description="The instance's status does not allow it.")
+@strawberry.type(description="The instance's status does not allow this operation.")
 class InvalidTransition(MutationError):
-    current: str = strawberry.field(description="The status it has.")
-    allowed: list[str] = strawberry.field(description="The statuses it could go to.")
+    current: str = strawberry.field(description="Current status of the instance.")
+    allowed: list[str] = strawberry.field(description="Statuses that the current one can change to.")
 
 
-@strawberry.type(description="What was tried in one region and why it was refused.")
+@strawberry.type(description="Why one region was refused.")
 class PlacementRefusal:
-    region: str = strawberry.field(description="The region's code.")
-    billing_mode: BillingMode | None = strawberry.field(description="How it would have been paid.")
-    code: str = strawberry.field(description="Why, as a word.")
-    message: str = strawberry.field(description="Why, as a sentence.")
+    region: str = strawberry.field(description="Region code.")
+    billing_mode: BillingMode | None = strawberry.field(description="Billing mode that was tried.")
+    code: str = strawberry.field(description="Stable reason code.")
+    message: str = strawberry.field(description="Reason as readable text.")
 
 
-@strawberry.type(description="No region can serve this now.")
+@strawberry.type(description="No region has capacity for this request now.")
 class NoCapacity(MutationError):
-    attempts: list[PlacementRefusal] = strawberry.field(description="Each region and what was wrong with it.")
+    attempts: list[PlacementRefusal] = strawberry.field(description="Each region that was tried, with the reason.")
 
 
-@strawberry.type(description="The instance has changed since you last saw it.")
+@strawberry.type(description="The instance has changed since the version you expected.")
 class VersionConflict(MutationError):
-    current_version: int = strawberry.field(description="The version it has now.")
+    current_version: int = strawberry.field(description="Current version of the instance.")
 
 
-@strawberry.type(description="The operation is over, or past the point where it could be called off.")
+@strawberry.type(description="The operation has ended or can no longer be cancelled.")
 class NotCancellable(MutationError):
-    operation: Operation = strawberry.field(description="The operation as it is.")
+    operation: Operation = strawberry.field(description="The operation in its current state.")
 
 
-@strawberry.type(description="The request as a whole was refused.")
-class Refusal(MutationError):
+@strawberry.type(name="Refusal", description="The request as a whole was refused.")
+class ApiError(MutationError):
     pass
 
 
-@strawberry.interface(description="What every mutation answers with.")
+@strawberry.interface(description="Common part of all mutation payloads.")
 class Payload:
     errors: list[MutationError] = strawberry.field(
-        description="Why it was refused; empty when it was accepted.", default_factory=list["MutationError"]
+        description="Reasons for the refusal; empty if the request was accepted.", default_factory=list["MutationError"]
     )
 
-    def emptied(self) -> Self:
-        """What is told of a rehearsal: what was wrong. The rest has never been."""
+    def errors_only(self) -> Self:
+        """The result of a dry run: only errors, because nothing else was written."""
         return type(self)(errors=self.errors)
 
 
@@ -89,14 +98,14 @@ ALL_ERRORS: list[type[MutationError]] = [
     NoCapacity,
     VersionConflict,
     NotCancellable,
-    Refusal,
+    ApiError,
 ]
 
 
 class RefusalsAsErrors(FieldExtension):
-    """Catches what the domain refuses and answers with the payload's `errors`, so that no resolver holds a `try`.
+    """Catches refusals of the domain and returns them in the payload's `errors`, so that resolvers need no `try`.
 
-    With `validateOnly` the resolver runs all the same, on a database in which nothing stays written.
+    With `validateOnly` the resolver runs too, but every transaction is rolled back.
     """
 
     def apply(self, field: StrawberryField) -> None:
@@ -104,12 +113,12 @@ class RefusalsAsErrors(FieldExtension):
 
     async def resolve_async(self, next_: AsyncExtensionResolver, source: Any, info: Info, **kwargs: Any) -> Any:  # type: ignore[override]
         if not getattr(kwargs.get("input"), "validate_only", False):
-            return await self._answer(next_, source, info, **kwargs)
-        with info.context.rehearsing():
-            payload: Payload = await self._answer(next_, source, info, **kwargs)
-        return payload.emptied()
+            return await self._resolve(next_, source, info, **kwargs)
+        with info.context.dry_run():
+            payload: Payload = await self._resolve(next_, source, info, **kwargs)
+        return payload.errors_only()
 
-    async def _answer(self, next_: AsyncExtensionResolver, source: Any, info: Info, **kwargs: Any) -> Any:
+    async def _resolve(self, next_: AsyncExtensionResolver, source: Any, info: Info, **kwargs: Any) -> Any:
         try:
             return await next_(source, info, **kwargs)
         except errors.Refused as refused:
@@ -117,8 +126,8 @@ class RefusalsAsErrors(FieldExtension):
 
 
 async def errors_of(refused: errors.Refused, info: Info) -> Sequence[MutationError]:
-    """A refusal as GraphQL tells it."""
-    path = list(refused.path)
+    """The GraphQL types of a refusal."""
+    common: dict[str, Any] = {"code": refused.code, "message": refused.message, "path": list(refused.path)}
     match refused:
         case errors.Invalid():
             return [
@@ -126,42 +135,25 @@ async def errors_of(refused: errors.Refused, info: Info) -> Sequence[MutationErr
                 for problem in refused.problems
             ]
         case errors.NotFound():
-            return [NotFoundError(code=refused.code, message=refused.message, path=path)]
+            return [NotFoundError(**common)]
         case errors.OperationInProgress():
-            async with info.context.read() as session:
-                row = await session.get_one(tables.Operation, refused.operation_id)
-            return [
-                OperationInProgress(code=refused.code, message=refused.message, path=path, operation=Operation.of(row))
-            ]
-        case errors.IllegalMove():
-            return [
-                InvalidTransition(
-                    code=refused.code,
-                    message=refused.message,
-                    path=path,
-                    current=refused.current,
-                    allowed=list(refused.allowed),
-                )
-            ]
+            return [OperationInProgress(**common, operation=await _operation(refused.operation_id, info))]
+        case errors.IllegalTransition():
+            return [InvalidTransition(**common, current=refused.current, allowed=list(refused.allowed))]
         case errors.VersionConflict():
-            return [
-                VersionConflict(code=refused.code, message=refused.message, path=path, current_version=refused.current)
-            ]
+            return [VersionConflict(**common, current_version=refused.current)]
         case errors.NotCancellable():
-            async with info.context.read() as session:
-                row = await session.get_one(tables.Operation, refused.operation_id)
-            return [NotCancellable(code=refused.code, message=refused.message, path=path, operation=Operation.of(row))]
+            return [NotCancellable(**common, operation=await _operation(refused.operation_id, info))]
         case errors.NoCapacity():
             attempts = [
-                PlacementRefusal(
-                    region=attempt.region,
-                    billing_mode=BillingMode.of(attempt.billing_mode),
-                    code=attempt.code,
-                    message=attempt.message,
-                )
+                convert(PlacementRefusal, attempt, billing_mode=BillingMode.of(attempt.billing_mode))
                 for attempt in refused.attempts
             ]
-            return [NoCapacity(code=refused.code, message=refused.message, path=path, attempts=attempts)]
+            return [NoCapacity(**common, attempts=attempts)]
         case _:
-            kind = ValidationError if path else Refusal
-            return [kind(code=refused.code, message=refused.message, path=path)]
+            return [ValidationError(**common) if refused.path else ApiError(**common)]
+
+
+async def _operation(id: UUID, info: Info) -> Operation:
+    async with info.context.read() as session:
+        return Operation.of(await session.get_one(tables.Operation, id))

@@ -1,5 +1,7 @@
-"""Which instances and operations, and in which order."""
+"""Filters and sort orders of instances, operations and events."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -9,112 +11,114 @@ import strawberry
 from graphql import GraphQLError
 
 from schema import ids
+from schema.enums import described
 from schema.inputs import KeyValueInput, MoneyInput
-from schema.types.billing import BillingMode
-from schema.types.money import MICROS_PER_E5
-from schema.words import described
-from server.errors import NotFound
-from server.instances import reads
+from schema.types.money import MICROS_PER_E5, BillingMode
+from server.enums import Billing, InstanceStatus, OperationKind, OperationStatus
+from server.events.event import Event
 from server.instances.drafts import is_storable
-from server.probes.check import Health
-from server.words import Billing, InstanceStatus, OperationKind, OperationStatus
+from server.instances.queries import instances, operations
+from server.probes.verdict import Health
 
-MOST = 100  # of anything in one filter
-MOST_CONDITIONS = 20
+MAX_VALUES = 100  # in one field of a filter
+MAX_LABEL_CONDITIONS = 20
 
 
-@strawberry.input(description="A label, and values of it.")
+@strawberry.input(description="A label with a list of values.")
 class LabelValuesInput:
-    key: str = strawberry.field(description="The label, such as team.")
-    values: list[str] = strawberry.field(description="Its values, 1 to 100, such as vision.")
+    key: str = strawberry.field(description="Label name, such as team.")
+    values: list[str] = strawberry.field(description="Label values, 1 to 100, such as vision.")
 
 
 @strawberry.input(one_of=True, description="One condition on the labels of an instance.")
 class LabelFilter:
-    equals: KeyValueInput | None = strawberry.field(
-        default=strawberry.UNSET, description="It has this label with this value."
-    )
+    equals: KeyValueInput | None = strawberry.field(default=strawberry.UNSET, description="The label has this value.")
     in_: LabelValuesInput | None = strawberry.field(
-        name="in", default=strawberry.UNSET, description="It has this label with one of these values."
+        name="in", default=strawberry.UNSET, description="The label has one of these values."
     )
     not_in: LabelValuesInput | None = strawberry.field(
-        default=strawberry.UNSET, description="It has not: without the label, or with another value."
+        default=strawberry.UNSET, description="The label is missing or has another value."
     )
-    exists: str | None = strawberry.field(
-        default=strawberry.UNSET, description="It has this label, with whatever value."
-    )
-    missing: str | None = strawberry.field(default=strawberry.UNSET, description="It has not got this label.")
+    exists: str | None = strawberry.field(default=strawberry.UNSET, description="The label exists, with any value.")
+    missing: str | None = strawberry.field(default=strawberry.UNSET, description="The label is missing.")
 
-    def to_read(self) -> reads.LabelCondition:
+    def to_domain(self) -> instances.LabelCondition:
         if self.equals:
-            return reads.LabelCondition(self.equals.key, (self.equals.value,))
+            return instances.LabelCondition(self.equals.key, (self.equals.value,))
         if self.in_:
-            return reads.LabelCondition(self.in_.key, tuple(self.in_.values))
+            return instances.LabelCondition(self.in_.key, tuple(self.in_.values))
         if self.not_in:
-            return reads.LabelCondition(self.not_in.key, tuple(self.not_in.values), is_not=True)
+            return instances.LabelCondition(self.not_in.key, tuple(self.not_in.values), is_not=True)
         if isinstance(self.exists, str):
-            return reads.LabelCondition(self.exists)
-        return reads.LabelCondition(str(self.missing), is_not=True)
+            return instances.LabelCondition(self.exists)
+        return instances.LabelCondition(str(self.missing), is_not=True)
 
 
-@strawberry.input(description="Which instances; without it, all that are not deleted. All that is given must be so.")
+@strawberry.input(
+    description="Filter for instances; all given conditions must match. Without a filter: all that are not deleted."
+)
 class InstanceFilter:
-    ids: list[strawberry.ID] | None = strawberry.field(default=None, description="Only these, 1 to 100.")
+    ids: list[strawberry.ID] | None = strawberry.field(default=None, description="Ids of instances, 1 to 100.")
     statuses: list[InstanceStatus] | None = strawberry.field(
-        default=None, description="Only those in one of these statuses. The only way to see DELETED ones."
+        default=None, description="Any of these statuses. DELETED instances are returned only if requested here."
     )
-    name_starts_with: str | None = strawberry.field(
-        default=None, description="Only those whose name begins so; capital or small letters are the same."
-    )
+    name_starts_with: str | None = strawberry.field(default=None, description="Start of the name, case-insensitive.")
     name_contains: str | None = strawberry.field(
         default=None,
-        description="Only those whose name has this in it; capital or small letters are the same. From three letters "
-        "on it is quick in any fleet.",
+        description="Part of the name, case-insensitive. An index is used from three characters on.",
     )
     labels: list[KeyValueInput] | None = strawberry.field(
-        default=None, description="Only those with all these labels: short for `equals` in `labelFilters`."
+        default=None, description="All of these labels; short for `equals` in `labelFilters`."
     )
     label_filters: list[LabelFilter] | None = strawberry.field(
-        default=None, description="Only those whose labels fit all of these, at most 20."
+        default=None, description="Conditions on labels, at most 20; all must match."
     )
-    regions: list[str] | None = strawberry.field(
-        default=None, description="Only those made in one of these regions, such as AS-SGP-02."
-    )
-    product_names: list[str] | None = strawberry.field(default=None, description="Only of one of these products.")
+    regions: list[str] | None = strawberry.field(default=None, description="Any of these regions, such as AS-SGP-02.")
+    product_names: list[str] | None = strawberry.field(default=None, description="Any of these product names.")
     health: list[Health] | None = strawberry.field(
-        default=None, description="Only those that were found so by their last probes."
+        default=None, description="Any of these results of the latest health check."
     )
     billings: list[Billing] | None = strawberry.field(
-        default=None, description="Only those that were asked for in one of these ways to pay."
+        default=None, description="Any of these requested billing options."
     )
     billing_modes: list[BillingMode] | None = strawberry.field(
-        default=None, description="Only those that are paid in one of these ways. OTHER finds nothing."
+        default=None, description="Any of these actual billing modes. OTHER matches nothing."
     )
     min_price_per_hour: MoneyInput | None = strawberry.field(
-        default=None, description="Only those that cost this or more; one without a price costs 0."
+        default=None, description="Minimum `runningPricePerHour`; no price counts as 0."
     )
     max_price_per_hour: MoneyInput | None = strawberry.field(
-        default=None, description="Only those that cost this or less; one without a price costs 0."
+        default=None, description="Maximum `runningPricePerHour`; no price counts as 0."
+    )
+    is_degraded: bool | None = strawberry.field(
+        default=None, description="true: only degraded instances; false: only the others."
     )
     stale: bool | None = strawberry.field(
-        default=None, description="true: only those whose row is `stale`; false: only the others."
+        default=None, description="true: only `stale` instances; false: only the others."
     )
-    created_after: datetime | None = strawberry.field(default=None, description="Only those asked for after this.")
-    created_before: datetime | None = strawberry.field(default=None, description="Only those asked for before this.")
+    created_after: datetime | None = strawberry.field(default=None, description="Created after this time.")
+    created_before: datetime | None = strawberry.field(default=None, description="Created before this time.")
 
-    def to_read(self) -> reads.InstanceFilter:
+    def to_domain(self) -> instances.InstanceFilter:
         labels = [(label.key, label.value) for label in self.labels or ()]
-        conditions = [each.to_read() for each in self.label_filters or ()]
-        told = [each for condition in conditions for each in (condition.key, *(condition.values or ()))]
-        texts = [*(each for pair in labels for each in pair), *(self.regions or ()), *(self.product_names or ()), *told]
+        conditions = [each.to_domain() for each in self.label_filters or ()]
+        label_texts = [each for condition in conditions for each in (condition.key, *(condition.values or ()))]
+        texts = [
+            *(each for pair in labels for each in pair),
+            *(self.regions or ()),
+            *(self.product_names or ()),
+            *label_texts,
+        ]
         texts += [self.name_contains or "", self.name_starts_with or ""]
         _check(self.ids, self.labels, self.regions, self.product_names, texts=texts)
         counts = [len(each.values) for each in conditions if each.values is not None]
-        if len(conditions) > MOST_CONDITIONS or any(not 1 <= count <= MOST for count in counts):
-            message = f"A filter has at most {MOST_CONDITIONS} conditions on labels, each with 1 to {MOST} values."
+        if len(conditions) > MAX_LABEL_CONDITIONS or any(not 1 <= count <= MAX_VALUES for count in counts):
+            message = (
+                f"A filter has at most {MAX_LABEL_CONDITIONS} conditions on labels, each with 1 to {MAX_VALUES} values."
+            )
             raise _invalid(message)
-        return reads.InstanceFilter(
-            ids=None if self.ids is None else tuple(map(_instance_id, self.ids)),
+        return instances.InstanceFilter(
+            ids=None if self.ids is None else tuple(ids.parse_or_unused(ids.INSTANCE, id) for id in self.ids),
             statuses=tuple(self.statuses or ()),
             name_starts_with=self.name_starts_with,
             name_contains=self.name_contains,
@@ -127,6 +131,7 @@ class InstanceFilter:
             billing_modes=tuple(str(each) for each in self.billing_modes or ()),
             min_price_e5=_price_e5(self.min_price_per_hour, up=True),
             max_price_e5=_price_e5(self.max_price_per_hour, up=False),
+            is_degraded=self.is_degraded,
             is_stale=self.stale,
             created_after=self.created_after,
             created_before=self.created_before,
@@ -134,7 +139,7 @@ class InstanceFilter:
 
 
 class OrderDirection(StrEnum):
-    """Which way round."""
+    "Sort direction."
 
     ASC = "ASC"
     DESC = "DESC"
@@ -142,32 +147,32 @@ class OrderDirection(StrEnum):
 
 described(
     OrderDirection,
-    description="Which way round a list is sorted.",
+    description="Sort direction.",
     values={
-        "ASC": "From small to large, from early to late, from A to Z.",
-        "DESC": "From large to small, from late to early, from Z to A.",
+        "ASC": "Ascending: smallest, earliest or A first.",
+        "DESC": "Descending: largest, latest or Z first.",
     },
 )
 described(
-    reads.InstanceOrder,
+    instances.InstanceOrder,
     name="InstanceOrderField",
-    description="What instances can be sorted by.",
+    description="Field to sort instances by.",
     values={
-        "CREATED_AT": "When they were asked for.",
-        "NAME": "Their names.",
-        "STATUS": "The words for their statuses, by the alphabet.",
-        "STATUS_SINCE": "Since when they have their status.",
-        "PRICE": "What they cost an hour; those without a price cost 0.",
+        "CREATED_AT": "By creation time.",
+        "NAME": "By name.",
+        "STATUS": "By status name, alphabetically.",
+        "STATUS_SINCE": "By time of the last status change.",
+        "PRICE": "By price per hour; no price counts as 0.",
     },
 )
 
 
-@strawberry.input(description="The order of instances.")
+@strawberry.input(description="Sort order of instances.")
 class InstanceOrderBy:
-    field: reads.InstanceOrder = strawberry.field(
-        default=reads.InstanceOrder.CREATED_AT, description="What to sort by; among equals their ids decide."
+    field: instances.InstanceOrder = strawberry.field(
+        default=instances.InstanceOrder.CREATED_AT, description="Field to sort by; equal values are sorted by id."
     )
-    direction: OrderDirection = strawberry.field(default=OrderDirection.DESC, description="Which way round.")
+    direction: OrderDirection = strawberry.field(default=OrderDirection.DESC, description="Sort direction.")
 
     @property
     def name(self) -> str:
@@ -175,32 +180,35 @@ class InstanceOrderBy:
 
     @property
     def kind(self) -> type[str | int | datetime]:
-        """What its cursors hold."""
-        if self.field is reads.InstanceOrder.PRICE:
+        """Type of the sort key in its cursors."""
+        if self.field is instances.InstanceOrder.PRICE:
             return int
-        return datetime if self.field in (reads.InstanceOrder.CREATED_AT, reads.InstanceOrder.STATUS_SINCE) else str
+        return (
+            datetime
+            if self.field in (instances.InstanceOrder.CREATED_AT, instances.InstanceOrder.STATUS_SINCE)
+            else str
+        )
 
 
-@strawberry.input(description="Which operations; without it, all of the project. All that is given must be so.")
+@strawberry.input(
+    description="Filter for operations; all given conditions must match. Without a filter: all of the project."
+)
 class OperationFilter:
-    instance_id: strawberry.ID | None = strawberry.field(default=None, description="Only of this instance.")
-    kinds: list[OperationKind] | None = strawberry.field(default=None, description="Only of these verbs.")
-    statuses: list[OperationStatus] | None = strawberry.field(
-        default=None, description="Only those in one of these statuses."
-    )
+    instance_id: strawberry.ID | None = strawberry.field(default=None, description="Id of an instance.")
+    kinds: list[OperationKind] | None = strawberry.field(default=None, description="Any of these kinds.")
+    statuses: list[OperationStatus] | None = strawberry.field(default=None, description="Any of these statuses.")
 
-    def to_read(self) -> reads.OperationFilter:
-        """Raises NotFound for an id that no instance has."""
-        return reads.OperationFilter(
-            instance_id=None if self.instance_id is None else ids.read(ids.INSTANCE, self.instance_id),
+    def to_domain(self) -> operations.OperationFilter:
+        return operations.OperationFilter(
+            instance_id=None if self.instance_id is None else ids.parse_or_unused(ids.INSTANCE, self.instance_id),
             kinds=tuple(self.kinds or ()),
             statuses=tuple(self.statuses or ()),
         )
 
 
 def _check(*lists: list[Any] | None, texts: list[str]) -> None:
-    if any(len(each) > MOST for each in lists if each is not None):
-        raise _invalid(f"A filter has at most {MOST} of each.")
+    if any(len(each) > MAX_VALUES for each in lists if each is not None):
+        raise _invalid(f"A filter field has at most {MAX_VALUES} values.")
     if not all(is_storable(text) for text in texts):
         raise _invalid("A filter has text that can't be stored.")
 
@@ -209,19 +217,58 @@ def _invalid(message: str) -> GraphQLError:
     return GraphQLError(message, extensions={"code": "INVALID_FILTER"})
 
 
-def _instance_id(id: str) -> UUID:
-    """What is no id of an instance is nobody's."""
-    try:
-        return ids.read(ids.INSTANCE, id)
-    except NotFound:
-        return ids.NOBODY
-
-
 def _price_e5(price: MoneyInput | None, *, up: bool) -> int | None:
-    """The provider's prices have one digit less."""
+    """Converts micros to the provider's 1/100000 USD; `up` rounds a minimum up."""
     if price is None:
         return None
     if price.currency != "USD":
         raise _invalid("The provider bills in USD.")
     whole, rest = divmod(price.amount_micros, MICROS_PER_E5)
     return whole + 1 if up and rest else whole
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    """`instance_ids` and `types` go to the table's indexes; `matches` checks the other conditions."""
+
+    instance_ids: Collection[UUID] | None
+    types: Collection[str] | None
+    statuses: frozenset[str] | None
+    labels: dict[str, str]
+
+    @property
+    def needs_matching(self) -> bool:
+        return self.statuses is not None or bool(self.labels)
+
+    def matches(self, event: Event) -> bool:
+        if self.statuses is not None and event.data.get("to") not in self.statuses:
+            return False
+        if not self.labels:
+            return True
+        instance: dict[str, Any] = event.data.get("instance") or {}
+        labels: dict[str, str] = instance.get("labels") or {}
+        return self.labels.items() <= labels.items()
+
+
+@strawberry.input(
+    description="Filter for events; all given conditions must match. Without a filter: all of the project."
+)
+class InstanceEventFilter:
+    ids: list[strawberry.ID] | None = strawberry.field(default=None, description="Ids of instances.")
+    types: list[str] | None = strawberry.field(default=None, description="Event types, such as instance.ready.")
+    statuses: list[InstanceStatus] | None = strawberry.field(
+        default=None, description="Only changes to one of these statuses."
+    )
+    labels: list[KeyValueInput] | None = strawberry.field(
+        default=None, description="Only events whose instance has all of these labels."
+    )
+
+    def to_domain(self) -> EventFilter:
+        """Raises NotFound for a malformed id."""
+        _check(self.ids, self.types, self.labels, texts=self.types or [])
+        return EventFilter(
+            instance_ids=None if self.ids is None else [ids.parse(ids.INSTANCE, id) for id in self.ids],
+            types=self.types,
+            statuses=None if self.statuses is None else frozenset(str(status) for status in self.statuses),
+            labels={label.key: label.value for label in self.labels or ()},
+        )

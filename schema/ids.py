@@ -1,7 +1,10 @@
-"""Ids as callers see them: opaque, and recognisable by their first letters in a log or a chat."""
+"""Public ids: a prefix for the type and the row's id."""
 
 from uuid import UUID
 
+import strawberry
+
+from server.clock import format_id as format_id
 from server.errors import NotFound
 
 INSTANCE = "inst"
@@ -12,9 +15,9 @@ JOB = "job"
 DELIVERY = "dlv"
 PROJECT = "prj"
 
-NOBODY = UUID(int=0)  # no row has it
+UNUSED_ID = UUID(int=0)  # no row has this id
 
-WORDS = {
+NOUNS = {
     INSTANCE: "instance",
     OPERATION: "operation",
     EVENT: "event",
@@ -25,28 +28,39 @@ WORDS = {
 }
 
 
-def shown(prefix: str, id: UUID) -> str:
-    return f"{prefix}_{id.hex}"
-
-
-def read(prefix: str, id: str, path: tuple[str, ...] = ()) -> UUID:
-    """The row's id. Nonsense and other things' ids are simply not found."""
-    found, _, rest = id.partition("_")
-    if found == prefix and len(rest) == 32:
+def parse(prefix: str, id: str, path: tuple[str, ...] = ()) -> UUID:
+    """The row's id. Raises NotFound for a malformed id and for an id of another type."""
+    actual, _, rest = id.partition("_")
+    if actual == prefix and len(rest) == 32:
         try:
             return UUID(rest)
         except ValueError:
             pass
-    raise NotFound(WORDS[prefix], path)
+    raise NotFound(NOUNS[prefix], path)
 
 
-def shown_number(prefix: str, id: int) -> str:
+def parse_or_unused(prefix: str, id: str) -> UUID:
+    """For filters: an id that can't exist matches no row."""
+    try:
+        return parse(prefix, id)
+    except NotFound:
+        return UNUSED_ID
+
+
+def format_number(prefix: str, id: int) -> str:
     return f"{prefix}_{id}"
 
 
-def read_number(prefix: str, id: str, path: tuple[str, ...] = ()) -> int:
-    """The same for rows that are numbered."""
-    found, _, rest = id.partition("_")
-    if found == prefix and rest.isascii() and rest.isdigit() and len(rest) <= 18:
+def parse_number(prefix: str, id: str, path: tuple[str, ...] = ()) -> int:
+    """Like `parse`, for rows with a number as id."""
+    actual, _, rest = id.partition("_")
+    if actual == prefix and rest.isascii() and rest.isdigit() and len(rest) <= 18:
         return int(rest)
-    raise NotFound(WORDS[prefix], path)
+    raise NotFound(NOUNS[prefix], path)
+
+
+@strawberry.interface(description="An object with a global id; load it with `node` or `nodes`.")
+class Node:
+    id: strawberry.ID = strawberry.field(
+        description="Opaque and permanent. The prefix shows the type: inst_01a1e2b06b6576a8bad33b12c81e7f94."
+    )

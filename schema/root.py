@@ -1,24 +1,52 @@
-"""Query, Mutation, Subscription in one schema; nothing else."""
+"""The schema: Query, Mutation and Subscription."""
 
 import strawberry
 from strawberry.schema.config import StrawberryConfig
+from strawberry.types.base import StrawberryObjectDefinition
 
+from schema.error_masking import ErrorMasking
 from schema.errors import ALL_ERRORS
-from schema.faults import Faults
+from schema.inputs import build_input
 from schema.mutations.bulk import BulkMutations
+from schema.mutations.create import InstanceMutations
 from schema.mutations.fleet import FleetMutations
-from schema.mutations.instances import InstanceMutations
+from schema.mutations.health import HealthMutations
 from schema.mutations.jobs import JobMutations
 from schema.mutations.lifecycle import LifecycleMutations
 from schema.mutations.operations import OperationMutations
 from schema.mutations.tokens import TokenMutations
 from schema.mutations.webhooks import WebhookMutations
-from schema.queries import Query
+from schema.queries.catalog import CatalogQueries
+from schema.queries.events import EventQueries
+from schema.queries.fleet import FleetQueries
+from schema.queries.instances import InstanceQueries
+from schema.queries.jobs import JobQueries
+from schema.queries.node import NodeQueries
+from schema.queries.operations import OperationQueries
+from schema.queries.server import ServerQueries
+from schema.queries.tokens import TokenQueries
+from schema.queries.webhooks import WebhookQueries
 from schema.scalars import SCALARS
 from schema.subscriptions import Subscription
 
 
-@strawberry.type(description="What callers can ask for. Each answers with what was accepted, or why it was refused.")
+@strawberry.type(description="Queries: read the current state.")
+class Query(
+    NodeQueries,
+    ServerQueries,
+    TokenQueries,
+    OperationQueries,
+    CatalogQueries,
+    FleetQueries,
+    JobQueries,
+    EventQueries,
+    WebhookQueries,
+    InstanceQueries,
+):
+    pass
+
+
+@strawberry.type(description="Mutations: each returns what was accepted, or `errors` if the request was refused.")
 class Mutation(
     InstanceMutations,
     LifecycleMutations,
@@ -27,30 +55,35 @@ class Mutation(
     FleetMutations,
     JobMutations,
     WebhookMutations,
+    HealthMutations,
     TokenMutations,
 ):
     pass
 
 
-class PilotlightSchema(Faults, strawberry.Schema):
-    """Ours, with errors that never leak."""
+class PilotlightSchema(ErrorMasking, strawberry.Schema):
+    """Masks unexpected errors and prints sorted."""
 
     def as_str(self) -> str:
-        """In the order of the alphabet, so that a small change is a small difference.
+        """Sorted by name, so that a small change is a small diff.
 
-        Only the printed form: sorting makes new types out of enums, and resolvers would get words for members.
+        Only the printed form is sorted: sorting replaces the enums, and resolvers would get strings for members.
         """
-        return strawberry.Schema.as_str(_made(is_sorted=True))
+        return strawberry.Schema.as_str(_build(is_sorted=True))
 
 
-def _made(*, is_sorted: bool) -> PilotlightSchema:
-    return PilotlightSchema(
+def _build(*, is_sorted: bool) -> PilotlightSchema:
+    built = PilotlightSchema(
         query=Query,
         mutation=Mutation,
         subscription=Subscription,
         types=ALL_ERRORS,
         config=StrawberryConfig(scalar_map=SCALARS, sort_schema=is_sorted),
     )
+    for each in built.schema_converter.type_map.values():
+        if isinstance(each.definition, StrawberryObjectDefinition) and each.definition.is_input:
+            each.definition.from_input = build_input
+    return built
 
 
-schema = _made(is_sorted=False)
+schema = _build(is_sorted=False)

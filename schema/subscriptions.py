@@ -1,39 +1,42 @@
-"""What callers can watch. Every message about the log carries its place in it."""
+"""The subscriptions. Every message made from the event log carries its cursor."""
 
-from collections.abc import AsyncGenerator
-from typing import Annotated, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from functools import partial
+from typing import Annotated, Any, TypeVar
+from uuid import UUID
 
 import strawberry
-from graphql import GraphQLError
 
 from schema import ids
-from schema.arguments import Id, Which
 from schema.context import Info
-from schema.event_filter import InstanceEventFilter
-from schema.guards import Requires
-from schema.live.feeds import Feed, LogFeed, News, StatsFeed
-from schema.live.results import fault_of
+from schema.error_masking import to_graphql_error
+from schema.event_sources import EventSource, LogSource, SourceEvent, StatsSource
+from schema.filters import InstanceEventFilter, InstanceFilter
+from schema.inputs import Id, Which
+from schema.permissions import Requires
 from schema.types.event import InstanceEvent, InstanceUpdate, OperationUpdate
+from schema.types.fleet import FleetStats
 from schema.types.instance import Instance
 from schema.types.job import JobStats
 from schema.types.operation import Operation
-from schema.types.stats import FleetStats
 from server.db import tables
+from server.enums import OPEN_OPERATION, Role
 from server.errors import NotFound, Refused
-from server.events.cursor import Cursor
-from server.events.event import Event
+from server.events.event import Cursor, Event
 from server.events.replay import cursor_now
-from server.instances import reads
-from server.instances.snapshot import restored
-from server.instances.stats import fleet_stats
-from server.queue.reads import job_stats
-from server.words import OPEN_OPERATION, Role
+from server.instances.events import restored
+from server.instances.queries import instances, operations
+from server.instances.queries.fleet import fleet_stats
+from server.queue.queries import job_stats
+
+Row = TypeVar("Row", tables.Instance, tables.Operation)
 
 
-@strawberry.type(description="What callers can watch.")
+@strawberry.type(description="Subscriptions: receive changes as they happen.")
 class Subscription:
     @strawberry.subscription(
-        description="Every change, in order. With `after`, everything behind that cursor first: no gap, no double.",
+        description="All changes, in order. With `after`: first everything since that cursor, without gaps or "
+        "duplicates.",
         extensions=[Requires(Role.READER)],
     )
     async def instance_events(
@@ -42,142 +45,150 @@ class Subscription:
         filter: Annotated[InstanceEventFilter | None, Which] = None,
         after: Annotated[
             str | None,
-            strawberry.argument(description="The cursor of the last event that was seen; without it, from now on."),
+            strawberry.argument(description="Cursor of the last event you received. Default: only new events."),
         ] = None,
     ) -> AsyncGenerator[InstanceEvent]:
         try:
-            wanted = (filter or InstanceEventFilter()).to_read()
+            conditions = (filter or InstanceEventFilter()).to_domain()
             cursor = None if after is None else Cursor.parse(after)
         except Refused as error:
-            raise _fault(error) from None
+            raise to_graphql_error(error) from None
 
-        def show(event: Event, at: str) -> News | None:
+        def show(event: Event, at: str) -> SourceEvent | None:
             if event.instance_id is None:
                 return None
-            return News(event.position, InstanceEvent.of(event, cursor=at), cursor=at)
+            return SourceEvent(event.position, InstanceEvent.of(event, cursor=at), cursor=at)
 
         return _stream(
-            LogFeed(
+            LogSource(
                 info.context.services.tail,
                 project_id=info.context.caller.project_id,
                 show=show,
-                instance_ids=wanted.instance_ids,
-                types=wanted.types,
-                wanted=wanted.matches if wanted.is_picky else None,
+                instance_ids=conditions.instance_ids,
+                types=conditions.types,
+                predicate=conditions.matches if conditions.needs_matching else None,
                 after=cursor,
             )
         )
 
     @strawberry.subscription(
-        description="The instance as it is, then after every change.", extensions=[Requires(Role.READER)]
+        description="The instance now, then after every change.", extensions=[Requires(Role.READER)]
     )
     async def instance_updated(self, info: Info, id: Id) -> AsyncGenerator[InstanceUpdate]:
-        context, project_id = info.context, info.context.caller.project_id
-        instance_id = _read(ids.INSTANCE, id)
+        instance_id = _parse_id(ids.INSTANCE, id)
 
-        async def state() -> News:
-            async with context.read() as session:
-                row = await reads.get_instance(session, instance_id, project_id=project_id)
-                cursor = await cursor_now(session)
-            if row is None:
-                raise NotFound("instance")
-            return news(row, cursor.position, str(cursor))
-
-        def show(event: Event, at: str) -> News | None:
-            return news(restored(tables.Instance, event.data["instance"]), event.position, at)
-
-        def news(row: tables.Instance, position: int, cursor: str) -> News:
+        def show(row: tables.Instance, position: int, cursor: str) -> SourceEvent:
             update = InstanceUpdate(cursor=cursor, instance=Instance.of(row))
-            return News(position, update, version=row.version, cursor=cursor)
+            return SourceEvent(position, update, version=row.version, cursor=cursor)
 
-        return _stream(
-            LogFeed(
-                context.services.tail,
-                project_id=project_id,
-                show=show,
-                instance_ids=[instance_id],
-                wanted=lambda event: "instance" in event.data,
-                state=state,
-            )
+        return _updates(
+            info,
+            tables.Instance,
+            partial(instances.get_instance, instance_id=instance_id),
+            show,
+            instance_ids=[instance_id],
+            predicate=lambda event: "instance" in event.data,
         )
 
     @strawberry.subscription(
-        description="The operation as it is, then after every change; ends when it ends.",
+        description="The operation now, then after every change. Completes when the operation ends.",
         extensions=[Requires(Role.READER)],
     )
     async def operation_updated(self, info: Info, id: Id) -> AsyncGenerator[OperationUpdate]:
-        context, project_id = info.context, info.context.caller.project_id
-        operation_id = _read(ids.OPERATION, id)
+        operation_id = _parse_id(ids.OPERATION, id)
 
-        async def state() -> News:
-            async with context.read() as session:
-                row = await reads.get_operation(session, operation_id, project_id=project_id)
-                cursor = await cursor_now(session)
-            if row is None:
-                raise NotFound("operation")
-            return news(row, cursor.position, str(cursor))
-
-        def show(event: Event, at: str) -> News | None:
-            return news(restored(tables.Operation, event.data["operation"]), event.position, at)
-
-        def news(row: tables.Operation, position: int, cursor: str) -> News:
+        def show(row: tables.Operation, position: int, cursor: str) -> SourceEvent:
             update = OperationUpdate(cursor=cursor, operation=Operation.of(row))
             is_last = row.status not in OPEN_OPERATION
-            return News(position, update, version=row.version, cursor=cursor, is_last=is_last)
+            return SourceEvent(position, update, version=row.version, cursor=cursor, is_last=is_last)
 
-        return _stream(
-            LogFeed(
-                context.services.tail,
-                project_id=project_id,
-                show=show,
-                wanted=lambda event: event.operation_id == operation_id and "operation" in event.data,
-                state=state,
-            )
+        return _updates(
+            info,
+            tables.Operation,
+            partial(operations.get_operation, operation_id=operation_id),
+            show,
+            predicate=lambda event: event.operation_id == operation_id and "operation" in event.data,
         )
 
     @strawberry.subscription(
-        description="How many instances there are in each status and what they cost; when that changes, at most once a "
-        "second.",
+        description="Instance counts by status and what the provider bills for them; sent on change, at most once a "
+        "second. Also a query.",
         extensions=[Requires(Role.READER)],
     )
-    async def fleet_stats(self, info: Info) -> AsyncGenerator[FleetStats]:
+    async def fleet_stats(
+        self, info: Info, filter: Annotated[InstanceFilter | None, Which] = None
+    ) -> AsyncGenerator[FleetStats]:
         context, project_id = info.context, info.context.caller.project_id
+        wanted = (filter or InstanceFilter()).to_domain()
 
-        async def look() -> FleetStats:
+        async def read() -> FleetStats:
             async with context.read() as session:
-                return FleetStats.of(await fleet_stats(session, project_id=project_id), await cursor_now(session))
+                stats = await fleet_stats(session, project_id=project_id, wanted=wanted)
+                return FleetStats.of(stats, await cursor_now(session))
 
-        return _stream(StatsFeed(look, same=lambda one, other: one.found == other.found))
+        return _stream(StatsSource(read, same=lambda one, other: one.stats == other.stats))
 
     @strawberry.subscription(
-        description="How the queue is doing: the project's jobs, or all there are for an ADMIN of the project "
-        "`default`; when that changes, at most once a second.",
+        description="Queue statistics: of the project's jobs, or of all jobs for an ADMIN of the project "
+        "`default`; sent on change, at most once a second.",
         extensions=[Requires(Role.READER)],
     )
     async def job_stats(self, info: Info) -> AsyncGenerator[JobStats]:
         context, caller = info.context, info.context.caller
 
-        async def look() -> JobStats:
+        async def read() -> JobStats:
             async with context.read() as session:
-                scope = None if await context.runs_the_server() else caller.project_id
+                scope = None if await context.is_server_admin() else caller.project_id
                 return JobStats.of(await job_stats(session, project_id=scope), await cursor_now(session))
 
         return _stream(
-            StatsFeed(look, same=lambda one, other: (one.kinds, one.workers) == (other.kinds, other.workers))
+            StatsSource(read, same=lambda one, other: (one.kinds, one.workers) == (other.kinds, other.workers))
         )
 
 
-def _stream(feed: Feed) -> AsyncGenerator[Any]:
-    """A feed can be iterated; the type that GraphQL wants to see here is narrower than what it needs."""
-    return feed  # type: ignore[return-value]
+def _updates(
+    info: Info,
+    kind: type[Row],
+    get: Callable[..., Awaitable[Row | None]],
+    show: Callable[[Row, int, str], SourceEvent],
+    *,
+    predicate: Callable[[Event], bool],
+    instance_ids: Collection[UUID] | None = None,
+) -> AsyncGenerator[Any]:
+    """A row's present state, then its state at each event; `show` makes a message of a row, its position and cursor."""
+    context, project_id = info.context, info.context.caller.project_id
+    name = kind.__tablename__  # of the row's snapshot in events, too
+
+    async def state() -> SourceEvent:
+        async with context.read() as session:
+            row = await get(session, project_id=project_id)
+            cursor = await cursor_now(session)
+        if row is None:
+            raise NotFound(name)
+        return show(row, cursor.position, str(cursor))
+
+    def show_event(event: Event, at: str) -> SourceEvent:
+        return show(restored(kind, event.data[name]), event.position, at)
+
+    return _stream(
+        LogSource(
+            context.services.tail,
+            show=show_event,
+            state=state,
+            project_id=project_id,
+            instance_ids=instance_ids,
+            predicate=predicate,
+        )
+    )
 
 
-def _read(prefix: str, id: str) -> Any:
+def _stream(source: EventSource) -> AsyncGenerator[Any]:
+    """A source can be iterated; Strawberry's expected type is narrower than what it needs."""
+    return source  # type: ignore[return-value]
+
+
+def _parse_id(prefix: str, id: str) -> Any:
     try:
-        return ids.read(prefix, id)
+        return ids.parse(prefix, id)
     except NotFound as error:
-        raise _fault(error) from None
-
-
-def _fault(error: Refused) -> GraphQLError:
-    return fault_of(error) or GraphQLError(error.message)
+        raise to_graphql_error(error) from None

@@ -1,31 +1,37 @@
-"""Every exception of ours, as one tree.
+"""All exceptions of Pilotlight, as one tree.
 
 PilotlightError
-├── Refused                  the caller's affair: carries a code and the path of the field, reaches GraphQL as a type
+├── Refused                  the caller can act on it: has a code and the path of the field, becomes a GraphQL type
 │   ├── Invalid              one or more problems with the input, all reported together
 │   ├── NotFound             no such row in the caller's project
-│   ├── IllegalMove          the instance's status does not allow it
-│   ├── OperationInProgress  another operation of that instance is not over
-│   ├── KeyReused            the same idempotency key came with another input
-│   ├── VersionConflict      the instance has changed since the caller last saw it
-│   ├── NotCancellable       the operation is over, or past the point where it could be called off
+│   ├── IllegalTransition    the instance's status does not allow it
+│   ├── OperationInProgress  another operation of that instance is in progress
+│   ├── KeyReused            the idempotency key was used before with another input
+│   ├── VersionConflict      the instance has changed since the caller read it
+│   ├── NotCancellable       the operation has ended or can no longer be cancelled
 │   └── NoCapacity           no product in any region fits
-├── NovitaError              the provider's affair: knows whether a retry can help
-│   ├── RateLimited          429; knows when to come back
-│   ├── CircuitOpen          we are not calling at all; knows when we will
-│   ├── ProviderTimeout      no answer in time: what was asked may or may not have happened
-│   ├── ProviderUnreachable  no connection, or it broke
+├── NovitaError              a provider problem: knows whether a retry can help
+│   ├── RateLimited          429; knows when to retry
+│   ├── CircuitOpen          the circuit breaker is open: no call is sent; knows when calls resume
+│   │   └── Suspended        open because the provider refused our key or account
+│   ├── ProviderTimeout      no response in time: the call may or may not have taken effect
+│   ├── ProviderUnreachable  no connection, or a broken one
+│   │   └── WrongProvider    the settings lead to another provider than the one that the database belongs to
 │   ├── InsufficientResource no stock
+│   ├── CandidateRefused     this product in this region can't serve; another may
 │   ├── InvalidStateChange   the instance is in another state than the call needs
-│   ├── ProviderNotFound     the provider has no such thing
-│   ├── AuthFailed           the key is wrong or may not do this
-│   ├── BalanceExhausted     money or quota
+│   ├── ProviderNotFound     not found at the provider
+│   ├── AuthFailed           the API key is wrong or lacks permission
+│   ├── BalanceExhausted     no balance or budget left
+│   │   └── PaymentRequired  402: nothing is done for this account until it is paid
+│   ├── QuotaExceeded        a limit of the account is reached
 │   ├── ValidationFailed     the provider refused a field
-│   └── ProviderError        anything else: a 5xx, or an answer nobody can read
-├── LostClaim                a worker wrote under a claim that is no longer its own
+│   └── ProviderError        anything else: a 5xx, or an unreadable response
+├── LostClaim                a worker wrote with a claim it no longer holds
 ├── StartupProblem           the process can't start; one sentence for the person at the terminal
-├── CursorExpired            the events after that cursor are no longer kept
-└── Lagging                  the event log can't be followed at the moment; resume with the cursor, here or elsewhere
+│   └── DatabaseAway         the database can't be reached at the moment
+├── CursorExpired            the events after that cursor are no longer stored
+└── Lagging                  the event log can't be read now; resume with the cursor, here or on another server
 """
 
 from collections.abc import Sequence
@@ -36,7 +42,7 @@ from uuid import UUID
 
 
 class PilotlightError(Exception):
-    """The root of the tree."""
+    """Base of all exceptions of Pilotlight."""
 
 
 class Refused(PilotlightError):
@@ -59,7 +65,7 @@ class Problem:
 
 
 class Invalid(Refused):
-    """The input has problems; all of them are here."""
+    """The input has problems; carries all of them."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         first = problems[0]
@@ -74,8 +80,8 @@ class NotFound(Refused):
         super().__init__(f"{what.upper().replace(' ', '_')}_NOT_FOUND", f"There is no such {what}.", path)
 
 
-class IllegalMove(Refused):
-    """The instance's status does not allow what was asked."""
+class IllegalTransition(Refused):
+    """The instance's status does not allow the operation."""
 
     def __init__(self, code: str, message: str, *, current: str, allowed: Sequence[str]) -> None:
         super().__init__(code, message)
@@ -84,15 +90,15 @@ class IllegalMove(Refused):
 
 
 class OperationInProgress(Refused):
-    """Another operation of that instance is not over."""
+    """Another operation of that instance is in progress."""
 
     def __init__(self, operation_id: UUID) -> None:
-        super().__init__("OPERATION_IN_PROGRESS", "Another operation of this instance is not over yet.")
+        super().__init__("OPERATION_IN_PROGRESS", "Another operation of this instance is in progress.")
         self.operation_id = operation_id
 
 
 class KeyReused(Refused):
-    """The same idempotency key came with another input."""
+    """The idempotency key was used before with another input."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -103,16 +109,16 @@ class KeyReused(Refused):
 
 
 class VersionConflict(Refused):
-    """The instance has changed since the caller last saw it."""
+    """The instance has changed since the caller read it."""
 
     def __init__(self, current: int) -> None:
-        message = f"The instance has changed meanwhile: it is at version {current} now."
+        message = f"The instance has changed: its version is now {current}."
         super().__init__("VERSION_CONFLICT", message, ("input", "expectedVersion"))
         self.current = current
 
 
 class NotCancellable(Refused):
-    """The operation is over, or past the point where it could be called off."""
+    """The operation has ended or can no longer be cancelled."""
 
     def __init__(self, operation_id: UUID, message: str) -> None:
         super().__init__("NOT_CANCELLABLE", message)
@@ -120,7 +126,7 @@ class NotCancellable(Refused):
 
 
 class NoCapacity(Refused):
-    """No product in any region fits; says what was tried and why each was refused."""
+    """No product in any region fits; carries what was tried and why each was refused."""
 
     def __init__(self, code: str, message: str, attempts: Sequence[Any]) -> None:
         super().__init__(code, message)
@@ -128,14 +134,16 @@ class NoCapacity(Refused):
 
 
 class NovitaError(PilotlightError):
-    """The provider's affair. `code` is for people and programs, `retryable` for our own workers."""
+    """A provider problem. `code` is shown to callers, `retryable` says whether the same request may succeed later."""
 
-    code: ClassVar[str] = "PROVIDER_ERROR"
+    code: str = "PROVIDER_ERROR"
     retryable: ClassVar[bool] = False
+    # Whether a create goes on to the next candidate: the refusal holds for one product in one region only.
+    tries_next: ClassVar[bool] = False
 
-    # Whether it is certain that the call changed nothing at the provider. Only then may a create be asked for again;
-    # otherwise something may exist and be billed, and has to be looked up first. The class says what is usual, the
-    # client corrects it per call (no connection at all is certain, one that broke is not).
+    # Whether it is certain that the call changed nothing at the provider. Only then may a create be sent again;
+    # otherwise a machine may exist and be billed, and has to be looked up first. The class has the default, the
+    # client corrects it per call (a failed connect is certain, a broken connection is not).
     is_certain_refusal: bool = False
 
     def __init__(self, message: str, *, status: int | None = None, reason: str | None = None) -> None:
@@ -146,7 +154,7 @@ class NovitaError(PilotlightError):
 
 
 class RateLimited(NovitaError):
-    """429: too fast. `retry_after` is what the provider asked for, if it did."""
+    """429. `retry_after` comes from the response, if it has one."""
 
     code = "RATE_LIMITED"
     retryable = True
@@ -160,7 +168,7 @@ class RateLimited(NovitaError):
 
 
 class CircuitOpen(NovitaError):
-    """The provider failed so often that we are not calling for now."""
+    """The circuit breaker is open after many failures; no call was sent."""
 
     code = "CIRCUIT_OPEN"
     retryable = True
@@ -171,52 +179,87 @@ class CircuitOpen(NovitaError):
         self.retry_after = retry_after
 
 
+class Suspended(CircuitOpen):
+    """The provider refused our key or account a moment ago; no call is sent until the next probe."""
+
+    code = "PROVIDER_SUSPENDED"
+
+
 class ProviderTimeout(NovitaError):
-    """No answer in time: what was asked may or may not have happened."""
+    """No response in time: the call may or may not have taken effect."""
 
     code = "NETWORK_ERROR"
     retryable = True
 
 
 class ProviderUnreachable(NovitaError):
-    """No connection, or it broke: what was asked may or may not have happened."""
+    """No connection, or a broken one: the call may or may not have taken effect."""
 
     code = "NETWORK_ERROR"
     retryable = True
 
 
+class WrongProvider(ProviderUnreachable):
+    """The settings lead to another provider than the one that the database belongs to. The right one is out of reach
+    until they are corrected, so work waits as in an outage, without an end."""
+
+
 class InsufficientResource(NovitaError):
-    """No stock: another region or product, or later."""
+    """No stock: try another region or product, or retry later."""
 
     code = "RESOURCE_CONSTRAINTS"
     retryable = True
+    tries_next = True
+    is_certain_refusal = True
+
+
+class CandidateRefused(NovitaError):
+    """This product in this region can't serve the request, for another reason than stock; another may."""
+
+    code = "CANDIDATE_REFUSED"
+    tries_next = True
     is_certain_refusal = True
 
 
 class InvalidStateChange(NovitaError):
-    """The instance is in another state than the call needs; re-read before believing it."""
+    """The instance is in another state than the call needs; read it again before acting on this."""
 
     code = "INVALID_STATE_CHANGE"
 
 
 class ProviderNotFound(NovitaError):
-    """The provider has no such thing."""
+    """Not found at the provider."""
 
     code = "PROVIDER_NOT_FOUND"
     is_certain_refusal = True
 
 
 class AuthFailed(NovitaError):
-    """The key is wrong, or may not do this."""
+    """The API key is wrong or lacks permission."""
 
     code = "PROVIDER_AUTH_FAILED"
+    retryable = True  # the request is not at fault: it succeeds as soon as the key is accepted again
     is_certain_refusal = True
 
 
 class BalanceExhausted(NovitaError):
-    """Money or quota."""
+    """No balance or budget left."""
 
     code = "BALANCE_EXHAUSTED"
+    is_certain_refusal = True
+
+
+class PaymentRequired(BalanceExhausted):
+    """402: the provider does nothing for this account until it is paid."""
+
+    code = "PAYMENT_REQUIRED"
+    retryable = True
+
+
+class QuotaExceeded(NovitaError):
+    """A limit of the account is reached."""
+
+    code = "QUOTA_EXCEEDED"
     is_certain_refusal = True
 
 
@@ -228,22 +271,30 @@ class ValidationFailed(NovitaError):
 
 
 class ProviderError(NovitaError):
-    """Anything else: a 5xx, or an answer that nobody can read."""
+    """Anything else: a 5xx, or an unreadable response."""
 
     retryable = True
 
 
+# 401, 402 and 403: our key or account is refused, whatever the request. Work waits for the end of it as for an outage.
+AccountRefusal = AuthFailed | PaymentRequired | Suspended
+
+
 class LostClaim(PilotlightError):
-    """A worker wrote under a claim that is no longer its own; the write changed nothing."""
+    """A worker wrote with a claim it no longer holds; the write changed nothing."""
 
 
 class StartupProblem(PilotlightError):
     """The process can't start; the message is one sentence for the person at the terminal."""
 
 
+class DatabaseAway(StartupProblem):
+    """The database can't be reached at the moment; it may be starting."""
+
+
 class CursorExpired(PilotlightError):
-    """The events after that cursor are no longer kept."""
+    """The events after that cursor are no longer stored."""
 
 
 class Lagging(PilotlightError):
-    """The event log can't be followed at the moment; resume with the cursor, here or elsewhere."""
+    """The event log can't be read at the moment; resume with the cursor, here or on another server."""

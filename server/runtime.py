@@ -1,6 +1,7 @@
-"""The parts of a running process, put together in one place and taken apart in the right order."""
+"""The parts of a process: created, started and closed in order."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Self
@@ -10,57 +11,83 @@ from pydantic import SecretStr
 from server import __version__
 from server.auth.projects import Projects
 from server.auth.tokens import Tokens
-from server.catalog.caches import Caches
+from server.auth.wrong_tokens import WrongTokens
+from server.cache.redis import RedisBackend
+from server.cache.registry import Caches
 from server.catalog.catalog import Catalog
-from server.catalog.shared import Shared
 from server.config import Settings
-from server.db.engine import Database
-from server.db.rehearsal import Rehearsal
-from server.db.signals import Signals
+from server.db.database import Database
+from server.db.dry_run import DryRun
+from server.db.notify import Notifier
+from server.db.timeouts import Timeouts
+from server.errors import StartupProblem
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
-from server.facts import Facts
-from server.guard import Inside, allow_many_sockets
-from server.instances.lookout import Lookout
-from server.instances.watch import Watch
-from server.jobs.handler import Services, all_handlers
+from server.instances.commands.create_rows import CreateBatcher
+from server.instances.provider.poller import InstancePoller
+from server.instances.provider.reader import ProviderReader
+from server.jobs.registry import Services, all_handlers
 from server.novita.client import NovitaClient
-from server.novita.retry import Retry
-from server.observe import traces
-from server.observe.lag import watch_the_loop
+from server.novita.transport.retry import RetryPolicy
+from server.observe import tracing
+from server.observe.metrics import measure_loop_lag
 from server.probes.probe import Prober
+from server.provider.guard import ProviderGuard
 from server.queue.handler import Handler
-from server.queue.kinds import CheckHealth, CleanUp, Reconcile, SendWebhook, Work
-from server.queue.recurring import Recurring
+from server.queue.kinds import (
+    CheckHealth,
+    CleanUp,
+    ProbeWatched,
+    Reconcile,
+    SendWebhook,
+    WatchHealth,
+    Work,
+    check_handled,
+)
+from server.queue.schedule import Recurring
 from server.queue.worker import Worker
-from server.webhooks.key import find_key
-from server.webhooks.send import Sender
+from server.server_info import ServerInfo
+from server.ssrf import PrivateAddresses, raise_socket_limits
+from server.webhooks.sender import Sender
+from server.webhooks.signing import find_key
 
-CLEAN_UP_EVERY = timedelta(minutes=10)
-# Kinds that wait for others nearly all of their time.
-PATIENT: tuple[type[Work], ...] = (CheckHealth, SendWebhook)
+CLEAN_UP_INTERVAL = timedelta(minutes=10)
+WATCH_INTERVAL = timedelta(seconds=15)
+# Kinds that mostly wait for other servers.
+SLOW_KINDS: tuple[type[Work], ...] = (CheckHealth, ProbeWatched, SendWebhook)
 
 
 class Runtime:
-    """What every process has; API processes add a tail, worker processes a worker."""
+    """What every process has; API processes also start the tail, worker processes the workers."""
 
-    def __init__(self, settings: Settings, *, database_url: str, novita_url: str, novita_key: SecretStr) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        database_url: str,
+        novita_url: str,
+        novita_key: SecretStr,
+        beside: "Runtime | None" = None,
+    ) -> None:
+        """`beside`: the one of the same process that serves the API, in another thread. It reports for both."""
         self.settings = settings
-        # The provider speaks https; what speaks http is a simulator, whose machines serve on loopback.
-        self._is_simulated = novita_url.startswith("http://")
+        self._beside = beside
         self.database_url = database_url
         direct_url, read_url = settings.database_direct_url, settings.database_read_url
         self.database = Database(
             database_url,
             direct_url=None if direct_url is None else direct_url.get_secret_value(),
             read_url=None if read_url is None else read_url.get_secret_value(),
-            read_patience=settings.database_read_patience,
+            replica_timeout=settings.database_read_patience,
             pool_size=settings.database_pool_size,
-            command_timeout=settings.database_timeout,
+            timeouts=Timeouts(
+                settings.database_timeout, settings.database_lock_timeout, settings.database_idle_timeout
+            ),
         )
-        self.rehearsal = Rehearsal(self.database)
-        self.signals = Signals(self.database)
-        self.sequencer = Sequencer(self.database, self.signals)
+        self.dry_run = DryRun(self.database)
+        self.creates = CreateBatcher(self.database)
+        self.notifier = Notifier(self.database)
+        self.sequencer = Sequencer(self.database, self.notifier)
         self.novita = NovitaClient(
             base_url=novita_url,
             api_key=novita_key,
@@ -68,57 +95,82 @@ class Runtime:
             rate_limit_per_minute=settings.novita_rate_limit,
             breaker_threshold=settings.breaker_threshold,
             breaker_recovery=settings.breaker_recovery,
-            retry=Retry(deadline=settings.request_deadline),
+            retry=RetryPolicy(deadline=settings.request_deadline),
+            breaker=None if beside is None else beside.novita.breaker,
         )
-        self.caches = Caches(Shared(settings.redis_url) if settings.redis_url is not None else None)
+        self.provider = ProviderGuard(self.database, self.novita, base_url=novita_url, key=novita_key)
+        self.novita.guard(self.provider)
+        self.caches = Caches(RedisBackend(settings.redis_url) if settings.redis_url is not None else None)
         self.catalog = Catalog(
             self.novita,
             product_ttl=settings.product_cache_ttl,
             template_ttl=settings.template_cache_ttl,
+            stale_for=settings.provider_max_wait,  # as long as an accepted create waits for the provider
             caches=self.caches,
         )
-        self.lookout = Lookout(self.novita, calls_per_minute=settings.novita_rate_limit)
-        self.watch = Watch(
+        self.poller = InstancePoller(self.novita, calls_per_minute=settings.novita_rate_limit)
+        self.provider_reader = ProviderReader(
             self.database,
             self.novita,
-            self.lookout,
+            self.poller,
             self.caches,
             instance_ttl=settings.instance_cache_ttl,
             state_ttl=settings.instance_state_cache_ttl,
             fleet_ttl=settings.fleet_cache_ttl,
+            gone_grace=settings.gone_grace,
         )
-        self.database.on_written = self.watch.forget
+        self.database.on_invalidate = self.provider_reader.forget
         self.webhook_key = find_key(settings.webhook_signing_key, settings.pilotlight_home)
-        self.tokens = Tokens(self.database, self.signals)
+        self.tokens = Tokens(
+            self.database,
+            self.notifier,
+            wrong_tokens=WrongTokens(settings.wrong_token_limit),
+            is_loopback=settings.is_loopback,
+        )
         self.projects = Projects(self.database)
-        self.tail = Tail(self.database, self.signals)
-        self.facts = Facts(settings, self.database, self.tail, self.novita.breaker, novita_url=novita_url)
+        self.tail = Tail(self.database, self.notifier)
+        self.server_info = ServerInfo(
+            settings, self.database, self.tail, self.novita.breaker, self.provider, novita_url=novita_url
+        )
         self.is_draining = False
         self.follows_events = False
         self._workers: list[Worker] = []
+        self.workers_of_process: list[Worker] = [] if beside is None else beside.workers_of_process
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        if self.settings.otel_exporter_otlp_endpoint is not None:
+        if self.settings.otel_exporter_otlp_endpoint is not None and self._beside is None:
             service = self.settings.otel_service_name
-            traces.begin(self.settings.otel_exporter_otlp_endpoint, service=service, version=__version__)
-            self._stack.push_async_callback(traces.end)
-        watching = asyncio.create_task(watch_the_loop(), name="event loop lag")
-        self._stack.callback(watching.cancel)
+            tracing.begin(self.settings.otel_exporter_otlp_endpoint, service=service, version=__version__)
+            self._stack.push_async_callback(tracing.end)
+        measuring = asyncio.create_task(measure_loop_lag(), name="event loop lag")
+        self._stack.callback(measuring.cancel)
         self._stack.push_async_callback(self.database.close)
         self._stack.push_async_callback(self.tokens.close)
         self._stack.push_async_callback(self.caches.close)
         await self._stack.enter_async_context(self.novita)
-        self._stack.push_async_callback(self.lookout.close)
-        self.signals.start()
-        self._stack.push_async_callback(self.signals.stop)
-        # Every process stands for election: as long as one of any kind lives, the log goes on.
+        self._stack.push_async_callback(self.provider.close)
+        try:
+            # Before anything is started that works with the provider.
+            await self.provider.confirm()
+        except StartupProblem:
+            await self._stack.aclose()
+            raise
+        self._stack.push_async_callback(self.poller.close)
+        self.notifier.start()
+        self._stack.push_async_callback(self.notifier.stop)
+        # Every process may become the sequencer, so the log continues as long as one process of any kind runs.
         self.sequencer.start()
         self._stack.push_async_callback(self.sequencer.stop)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    def warm_catalog(self) -> None:
+        """Read regions and products in the background, so that the first request does not wait for them."""
+        warming = asyncio.create_task(self.catalog.warm(), name="warm the catalog")
+        self._stack.callback(warming.cancel)
 
     def follow_events(self) -> None:
         """For processes that serve subscriptions."""
@@ -128,12 +180,12 @@ class Runtime:
 
     def work(self) -> None:
         """For processes that run jobs."""
-        prober = Prober(inside=Inside.LOOPBACK if self._is_simulated else Inside.OFF)
+        prober = Prober(private_addresses=self._probed_addresses)
         self._stack.push_async_callback(prober.close)
         sender = Sender(
             timeout=self.settings.webhook_timeout,
             key=self.webhook_key,
-            inside=self.settings.allow_private_webhooks,
+            private_addresses=self.settings.allow_private_webhooks,
         )
         self._stack.push_async_callback(sender.close)
         services = Services(
@@ -143,63 +195,60 @@ class Runtime:
             prober=prober,
             sender=sender,
             settings=self.settings,
-            lookout=self.lookout,
+            poller=self.poller,
         )
         handlers = all_handlers(services)
-        patient = {work.kind: handlers.pop(work.kind) for work in PATIENT}
-        self._work_patiently(patient)
+        check_handled(handlers)
+        # Slow kinds have a worker of their own: a thousand waiting jobs must not block the others.
+        raise_socket_limits()
+        slow_handlers = {work.kind: handlers.pop(work.kind) for work in SLOW_KINDS}
+        self._start_worker(slow_handlers, concurrency=sum(work.concurrency or 0 for work in SLOW_KINDS))
+        recurring = [
+            Recurring(CleanUp(), every=CLEAN_UP_INTERVAL),
+            Recurring(Reconcile(), every=self.settings.reconcile_interval),
+            Recurring(WatchHealth(), every=WATCH_INTERVAL),
+        ]
+        self._start_worker(handlers, concurrency=self.settings.max_concurrent_jobs, recurring=recurring)
+
+    def _probed_addresses(self) -> PrivateAddresses:
+        """Only a simulator's machines serve on loopback."""
+        return PrivateAddresses.LOOPBACK if self.provider.is_simulator else PrivateAddresses.OFF
+
+    def _start_worker(
+        self, handlers: dict[str, Handler], *, concurrency: int, recurring: Sequence[Recurring] = ()
+    ) -> None:
         worker = Worker(
             self.database,
-            self.signals,
+            self.notifier,
             handlers,
-            concurrency=self.settings.max_concurrent_jobs,
+            concurrency=concurrency,
             poll_interval=self.settings.job_poll_interval,
             lease=self.settings.job_lease,
             max_attempts=self.settings.max_retry_attempts,
             shutdown_timeout=self.settings.shutdown_timeout,
-            recurring=[
-                Recurring(CleanUp(), every=CLEAN_UP_EVERY),
-                Recurring(Reconcile(), every=self.settings.reconcile_interval),
-            ],
+            recurring=recurring,
         )
-        self._start(worker)
-
-    def _work_patiently(self, handlers: dict[str, Handler]) -> None:
-        """Jobs that wait for strangers have slots of their own: a thousand of them keep nobody else from working."""
-        allow_many_sockets()
-        worker = Worker(
-            self.database,
-            self.signals,
-            handlers,
-            concurrency=sum(work.concurrency or 0 for work in PATIENT),
-            poll_interval=self.settings.job_poll_interval,
-            lease=self.settings.job_lease,
-            max_attempts=self.settings.max_retry_attempts,
-            shutdown_timeout=self.settings.shutdown_timeout,
-        )
-        self._start(worker)
-
-    def _start(self, worker: Worker) -> None:
         worker.start()
         self._workers.append(worker)
+        self.workers_of_process.append(worker)
         self._stack.push_async_callback(worker.stop)
 
     @property
     def has_workers(self) -> bool:
-        return bool(self._workers)
+        return bool(self.workers_of_process)
 
     @property
-    def workers_working(self) -> int:
-        """How many of this process's workers hold a lease."""
-        return sum(worker.is_working for worker in self._workers)
+    def active_workers(self) -> int:
+        """Number of this process's workers that hold a lease."""
+        return sum(worker.is_working for worker in self.workers_of_process)
 
     async def drain(self) -> None:
-        """Say that we are leaving, and serve on for as long as whoever sends us requests needs to notice."""
+        """Report not ready, and keep serving until load balancers have noticed."""
         self.is_draining = True
         await asyncio.sleep(self.settings.drain_time.total_seconds())
 
     def begin_stop(self) -> None:
-        """No new claims from now on. Jobs and requests then come to their ends side by side, in the same time."""
+        """Stop claiming jobs. Running jobs and requests then end in parallel, within the same timeout."""
         self.is_draining = True
         for worker in self._workers:
             self._stack.push_async_callback(asyncio.gather, asyncio.create_task(worker.stop()))

@@ -1,94 +1,71 @@
-"""One server per test process, one migrated database in it, and rows deleted between tests."""
+"""Fixtures: one server per test process with one migrated database, and rows deleted between tests."""
 
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from uuid import uuid4
 
-import asyncpg
 import pytest
-from sqlalchemy import text
 
-from server.db.embedded import EmbeddedPostgres
-from server.db.engine import Database
-from server.db.migrate import upgrade
-from server.db.signals import Signals
-from server.errors import StartupProblem
+from server.db.database import Database
+from server.db.notify import Notifier
+from tests.support import postgres
+from tests.support.api import api, server
+from tests.support.databases import DatabaseMaker, delete_rows
+from tests.support.receiver import receiver
+from tests.support.status_guard import StatusGuard
+from tests.support.world import world
 
-# Never emptied: what migrations put there belongs to the tables, not to the rows of a test.
-KEPT = {"alembic_version", "event_log"}
+__all__ = ["api", "receiver", "server", "world"]  # fixtures for all tests
+
+
+@pytest.fixture(scope="session")
+def installed_status_guard() -> Iterator[StatusGuard]:
+    guard = StatusGuard()
+    with guard.installed():
+        yield guard
+
+
+@pytest.fixture(autouse=True)
+def status_guard(installed_status_guard: StatusGuard) -> Iterator[StatusGuard]:
+    """Fails the test if the product wrote an instance's status or version past transitions.py."""
+    yield installed_status_guard
+    assert installed_status_guard.take() == []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """TEST_DATABASE=container: one container for all test processes, started by the one without `workerinput`."""
+    try:
+        if postgres.kind_of(os.environ) is postgres.Kind.CONTAINER and not hasattr(config, "workerinput"):
+            container = ExitStack()
+            os.environ["TEST_DATABASE_URL"] = container.enter_context(postgres.container())
+            config.add_cleanup(container.close)
+    except postgres.UnusableServer as problem:
+        raise pytest.UsageError(str(problem)) from None
 
 
 @pytest.fixture(scope="session")
 async def server_url() -> AsyncIterator[str]:
-    """A PostgreSQL server: TEST_DATABASE_URL, else an embedded one, else a container."""
-    given = os.environ.get("TEST_DATABASE_URL")
-    if given:
-        yield given
+    """A PostgreSQL server: TEST_DATABASE_URL (a container's, if one was chosen), else an embedded one."""
+    if postgres.kind_of(os.environ) is postgres.Kind.GIVEN:
+        yield os.environ["TEST_DATABASE_URL"]
         return
-    async with AsyncExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pilotlight-test-")))
-        try:
-            running = await stack.enter_async_context(EmbeddedPostgres(home, durable=False))
-        except StartupProblem as problem:
-            url = _container(stack)
-            if url is None:
-                raise problem from None
-            yield url
-            return
-        yield running.url
-
-
-def _container(stack: AsyncExitStack) -> str | None:
-    """Where the wheel's binaries don't run but Docker does."""
-    with suppress(Exception):
-        from testcontainers.postgres import PostgresContainer  # noqa: PLC0415
-
-        container = stack.enter_context(PostgresContainer("postgres:17"))
-        return str(container.get_connection_url(driver=None))
-    return None
+    async with postgres.embedded() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
-async def new_database(server_url: str) -> AsyncIterator["DatabaseMaker"]:
+async def new_database(server_url: str) -> AsyncIterator[DatabaseMaker]:
     """Makes empty databases; drops them all at the end."""
     maker = DatabaseMaker(server_url)
     yield maker
     await maker.drop_all()
 
 
-class DatabaseMaker:
-    def __init__(self, server_url: str) -> None:
-        self._server_url = server_url
-        self._made: list[str] = []
-
-    async def __call__(self, template: str | None = None) -> str:
-        """The URL of a fresh database, empty or a copy of `template`'s."""
-        name = f"test_{uuid4().hex[:12]}"
-        copied = f' TEMPLATE "{template.rsplit("/", 1)[1]}"' if template else ""
-        await self._run(f'CREATE DATABASE "{name}"{copied}')
-        self._made.append(name)
-        return f"{self._server_url.rsplit('/', 1)[0]}/{name}"
-
-    async def drop_all(self) -> None:
-        for name in self._made:
-            await self._run(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-
-    async def _run(self, statement: str) -> None:
-        connection = await asyncpg.connect(self._server_url)
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
-
-
 @pytest.fixture(scope="session")
 async def migrated_url(new_database: DatabaseMaker) -> str:
-    url = await new_database()
-    await upgrade(url)
-    return url
+    return await new_database.migrated()
 
 
 @pytest.fixture
@@ -106,29 +83,11 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def signals(database: Database) -> AsyncIterator[Signals]:
-    signals = Signals(database)
+async def signals(database: Database) -> AsyncIterator[Notifier]:
+    signals = Notifier(database)
     signals.start()
     yield signals
     await signals.stop()
-
-
-async def delete_rows(url: str) -> None:
-    """DELETE, not TRUNCATE: on small tables it is many times faster. Foreign keys are switched off meanwhile."""
-    database = Database(url, pool_size=1)
-    try:
-        async with database.engine.begin() as connection:
-            names = await connection.execute(
-                text(
-                    "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition"
-                    " AND relnamespace = 'public'::regnamespace"
-                )
-            )
-            await connection.execute(text("SET LOCAL session_replication_role = replica"))
-            for name in sorted(set(names.scalars()) - KEPT):
-                await connection.execute(text(f'DELETE FROM "{name}"'))
-    finally:
-        await database.close()
 
 
 @pytest.fixture

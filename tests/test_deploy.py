@@ -1,4 +1,4 @@
-"""Dockerfile, compose file and manifests, as far as they can be judged here. Their syntax is `make check`'s."""
+"""The Dockerfile, the compose file and the manifests are consistent; `make check` checks their syntax."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from server.config import Settings
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
 COMPOSE = YAML(typ="safe").load(ROOT / "docker-compose.yml")
@@ -70,7 +70,7 @@ def test_everything_that_the_package_is_made_of_is_copied():
 def test_compose_runs_all_parts_by_commands_that_exist():
     parts = {"front", "postgres", "redis", "migrate", "token", "api", "worker", "simulator"}
     assert parts == COMPOSE["services"].keys()
-    source = (ROOT / "server/cli.py").read_text()
+    source = (ROOT / "server/cli/main.py").read_text()
     commands = {service["command"][0] for service in OURS.values()}
     assert commands == {"migrate", "token", "serve", "worker", "simulate"}
     for service in OURS.values():
@@ -115,7 +115,7 @@ def test_everything_in_compose_that_keeps_running_tells_whether_it_is_alive():
         assert has_check or name in ("migrate", "token", "worker"), name
 
 
-def test_nobody_is_killed_before_his_time_to_stop_is_over():
+def test_no_process_is_killed_before_its_shutdown_timeout():
     shortest = min(seconds(service["stop_grace_period"]) for service in OURS.values())
     longest = max(seconds(service["environment"]["DRAIN_TIME"]) for service in OURS.values())
 

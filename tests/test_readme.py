@@ -1,4 +1,4 @@
-"""What README.md shows is sent to a running Pilotlight; what it says came back does come back."""
+"""The examples of README.md are run against Pilotlight, and return what README.md says."""
 
 import json
 import re
@@ -11,8 +11,8 @@ import pytest
 from gql import GraphQLRequest
 from graphql import DocumentNode, OperationDefinitionNode, OperationType
 
-from tests.flows.watcher import STORY, Caller
-from tests.processes import ROOT, Up, up
+from tests.support.processes import ROOT, Up, up
+from tests.support.watcher import STORY, GraphQLClient
 
 README = (ROOT / "README.md").read_text()
 MOST_LINES = 150
@@ -64,7 +64,7 @@ async def test_its_mutations_and_subscriptions_do_what_it_says(running: Up):
     queries = [block for block in documents if kind_of(block) is OperationType.QUERY]
     assert mutations
     [subscription] = subscriptions
-    caller = Caller(running.graphql_url, running.token)
+    caller = GraphQLClient(running.graphql_url, running.token)
 
     async with caller.subscribed(subscription.text) as events:
         for mutation in mutations:
@@ -101,8 +101,8 @@ def test_its_make_commands_exist():
 
 
 def test_its_pilotlight_commands_and_options_exist():
-    source = (ROOT / "server/cli.py").read_text()
-    commands = {"up", "serve", "worker", "simulate", "migrate", "token", "schema", "doctor", "version"}
+    source = (ROOT / "server/cli/main.py").read_text()
+    commands = {"up", "serve", "worker", "simulate", "migrate", "token", "schema", "provider", "doctor", "version"}
 
     assert set(re.findall(r"`pilotlight ([a-z]+)", README)) <= commands
     for option in re.findall(r"(?<=[ `])--([a-z-]+)", README):

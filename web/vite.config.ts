@@ -1,6 +1,6 @@
 import { defineConfig } from "vite";
 
-// Names of assets carry their hash, so the server lets browsers keep them for ever; index.html is asked for each time.
+// Asset names contain a hash, so browsers may cache them for ever; index.html is requested each time.
 export default defineConfig({
   base: "/",
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },

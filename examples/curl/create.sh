@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Create an instance and wait until it answers, with nothing but curl.
+# Create an instance and wait until it is READY, with curl only.
 #
 #     PILOTLIGHT_TOKEN=pl_... ./create.sh trainer
 set -euo pipefail
@@ -16,7 +16,7 @@ ask() {
       -H @- -H 'content-type: application/json' --data-binary "${1//$'\n'/ }" "$url"
 }
 
-# The first value of a key in an answer; jq does that better where there is one.
+# The first value of a key in a response; use jq if it is installed.
 value() { grep -o "\"$1\":\"[^\"]*\"" | head -n 1 | cut -d '"' -f 4; }
 
 created=$(ask '{

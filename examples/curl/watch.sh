@@ -8,7 +8,7 @@ url=${PILOTLIGHT_URL:-http://127.0.0.1:8000/graphql}
 cursor_file=${1:-cursor.txt}
 pause=1
 
-# $1: the document, $2: the kind of answer. Headers come from standard input, so that the token is in no list of processes.
+# $1: the document, $2: the media type. Headers come from standard input, so that the token is not visible in ps.
 ask() {
   printf 'authorization: Bearer %s\nlast-event-id: %s' "$PILOTLIGHT_TOKEN" "$(cat "$cursor_file" 2>/dev/null || true)" |
     curl --silent --show-error --no-buffer --fail --keepalive-time 20 --write-out '\nstatus: %{http_code}\n' \
@@ -31,7 +31,7 @@ while true; do
     case $line in
       'id: '*) cursor=${line#id: } ;;
       'status: 40'*) echo "refused: ${line#status: }" >&2 && exit 1 ;;
-      'data: {"errors"'*'"retryable":true'*) ;; # RESUME: come back with your cursor
+      'data: {"errors"'*'"retryable":true'*) ;; # RESUME: subscribe again with the last cursor
       'data: {"errors"'*) echo "refused: ${line#data: }" >&2 && exit 1 ;;
       'data: '*)
         echo "${line#data: }"

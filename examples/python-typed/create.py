@@ -37,7 +37,7 @@ async def main(name: str) -> None:
             sys.exit(1)
 
         while True:
-            # More than httpx waits by itself: the answer comes after up to 30 seconds.
+            # More than httpx's default: the response comes after up to 30 seconds.
             operation = (await pilotlight.await_operation(created.operation.id, timeout=45)).awaitOperation
             if operation is None or operation.status not in OPEN:
                 break
@@ -53,5 +53,5 @@ if __name__ == "__main__":
     try:
         asyncio.run(main(sys.argv[1]))
     except GraphQLClientError as refused:
-        # Not about what was asked for, but about asking: no token, too many requests, a fault of the server.
+        # An error of the request itself: no token, too many requests, a fault of the server.
         sys.exit(f"refused: {refused}")

@@ -43,14 +43,14 @@ UNHURRIED = aiohttp.ClientTimeout(total=45)  # more than awaitOperation waits
 
 
 async def ask(session: aiohttp.ClientSession, query: str, variables: dict[str, Any]) -> dict[str, Any]:
-    """Ask until there is an answer. Only what may be asked twice: queries, and mutations with an idempotency key."""
+    """Send until there is a response. Only for queries, and for mutations with an idempotency key."""
     for attempt in range(1, MOST_ATTEMPTS + 1):
         pause = min(0.5 * 2**attempt, 30.0) * random.uniform(0.5, 1.0)
         try:
             async with session.post(URL, json={"query": query, "variables": variables}, headers=HEADERS) as response:
                 answer = await response.json(content_type=None)
         except (aiohttp.ClientError, TimeoutError, ValueError) as lost:
-            # No answer, or a proxy's: nobody knows whether it was accepted. The key makes it safe to ask again.
+            # No response, or a proxy's: it may have been accepted. The key makes a retry safe.
             print(f"attempt {attempt}: {type(lost).__name__}", file=sys.stderr)
         else:
             errors = answer.get("errors") or []
@@ -59,7 +59,7 @@ async def ask(session: aiohttp.ClientSession, query: str, variables: dict[str, A
             said = [error.get("extensions", {}) for error in errors]
             if not all(extensions.get("retryable") for extensions in said):
                 sys.exit(f"refused: {errors}")
-            # The server knows best how long: a rate limit, a database that is being restarted.
+            # The server says how long to wait: a rate limit, a database that is being restarted.
             pause = max(pause, *(extensions.get("retryAfterMs", 0) / 1000 for extensions in said))
         await asyncio.sleep(pause)
     sys.exit(f"no answer after {MOST_ATTEMPTS} attempts")

@@ -1,4 +1,4 @@
-"""Create an instance and follow it until it answers, with gql.
+"""Create an instance and follow it until it is READY, with gql.
 
 pip install "gql[aiohttp,websockets]"
 PILOTLIGHT_TOKEN=pl_... python create_with_gql.py trainer
@@ -53,7 +53,7 @@ async def main(name: str) -> None:
         dollars = quote["pricePerHour"]["amountMicros"] / 1_000_000
         print(f"{quote['best']['region']}, {quote['best']['billingMode']}: {dollars:.4f} USD an hour")
 
-        # The key makes it safe to run this again: the same key never makes a second instance.
+        # The key makes it safe to run this again: the same key never creates a second instance.
         wanted = {
             **PRODUCT,
             "name": name,
@@ -83,7 +83,7 @@ if __name__ == "__main__":
     try:
         asyncio.run(main(sys.argv[1]))
     except TransportQueryError as refused:
-        # Not about what was asked for, but about asking: no token, too many requests, a fault of the server.
+        # An error of the request itself: no token, too many requests, a fault of the server.
         sys.exit(f"refused: {refused.errors}")
     except TransportError as lost:
         sys.exit(f"no answer ({type(lost).__name__}). Run it again: the key makes that safe.")

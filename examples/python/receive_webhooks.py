@@ -17,13 +17,13 @@ SEEN: set[str] = set()  # in your database, if what you do with a message may no
 
 
 async def receive(request: web.Request) -> web.Response:
-    body = await request.read()  # as it came: JSON that was parsed and written again has another signature
+    body = await request.read()  # the raw body: JSON that was parsed and serialised again has another signature
     try:
         message = WEBHOOK.verify(body, dict(request.headers))
     except WebhookVerificationError as why:
         print(f"not believed: {why}", flush=True)
         return web.Response(status=401)
-    # A message may come again, with the same id: when our answer was lost, say.
+    # A message may come again with the same id, for example when our response was lost.
     if (id := request.headers["webhook-id"]) not in SEEN:
         SEEN.add(id)
         event = message["data"]

@@ -47,7 +47,7 @@ async def watch(cursor_file: Path) -> None:
                         keep(cursor_file, message["instanceEvents"]["cursor"])
                         pause = 1.0
         except TransportQueryError as refused:
-            # RESUME only says: come back with your cursor. CURSOR_EXPIRED and the like need somebody to decide.
+            # RESUME means: subscribe again with the last cursor. CURSOR_EXPIRED and others need a decision.
             if not all(error.get("extensions", {}).get("retryable") for error in refused.errors or []):
                 sys.exit(f"refused: {refused.errors}")
         except CUT_OFF as lost:

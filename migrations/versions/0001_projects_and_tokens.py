@@ -1,4 +1,4 @@
-"""Who owns rows, and what a caller presents."""
+"""Projects and tokens."""
 
 from alembic import op
 

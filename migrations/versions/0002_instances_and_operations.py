@@ -1,4 +1,4 @@
-"""Instances, the operations asked of them, attempts to create, and idempotency keys."""
+"""Instances, operations, create attempts and idempotency keys."""
 
 from alembic import op
 

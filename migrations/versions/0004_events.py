@@ -1,4 +1,4 @@
-"""The event log: outbox, the numbered log in partitions, and the row that names it."""
+"""The event log: outbox, the partitioned log, and the row with its identity."""
 
 from alembic import op
 
@@ -10,7 +10,7 @@ depends_on = None
 
 def upgrade() -> None:
     op.execute("SET LOCAL lock_timeout = '5s'")
-    # The identity must not cache: order within an instance rests on numbers being drawn in the order of asking.
+    # CACHE 1: the order within an instance depends on numbers being drawn one at a time, in order.
     op.execute("""
         CREATE TABLE outbox (
             seq bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) CONSTRAINT outbox_pkey PRIMARY KEY,
@@ -24,7 +24,7 @@ def upgrade() -> None:
             occurred_at timestamptz NOT NULL DEFAULT clock_timestamp()
         )
     """)
-    # Nearly always empty, with every row soon dead: a share of its size would never be reached, or at once.
+    # Nearly always empty, and every row is soon dead: a share of its size would mean always or never.
     op.execute("""
         ALTER TABLE outbox SET (
             autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
@@ -48,7 +48,7 @@ def upgrade() -> None:
     """)
     op.execute("CREATE INDEX event_by_project ON event (project_id, position)")
     op.execute("CREATE INDEX event_by_instance ON event (instance_id, position)")
-    # No partition and no row yet: the sequencer makes the partitions, and whoever comes first names the log.
+    # No partition and no row yet: the sequencer makes the partitions, and the first process names the log.
     op.execute("""
         CREATE TABLE event_log (
             is_the_only_row boolean NOT NULL DEFAULT true CONSTRAINT event_log_pkey PRIMARY KEY,

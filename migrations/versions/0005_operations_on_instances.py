@@ -1,4 +1,4 @@
-"""What operations on existing instances need: more phases, notes of the worker, history to estimate from, filters."""
+"""Operations on existing instances: phases, columns for the worker, history for estimates, filters."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""What probes found, and webhooks: secrets, deliveries, attempts."""
+"""Probe results, and webhooks: secrets, deliveries, attempts."""
 
 from alembic import op
 

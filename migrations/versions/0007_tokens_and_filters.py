@@ -1,4 +1,4 @@
-"""Who made and who revoked a token; what lists of a large fleet are filtered and sorted by."""
+"""Creator and revoker of a token; indexes to filter and sort large fleets."""
 
 from alembic import op
 
@@ -21,10 +21,10 @@ def upgrade() -> None:
     create_index("instance_living_by_status_since", f"instance (project_id, status_since, id) {living}")
     create_index("instance_living_by_price", f"instance (project_id, coalesce(price_per_hour_e5, 0), id) {living}")
     create_index("instance_living_by_start_of_name", f"instance (project_id, lower(name) text_pattern_ops) {living}")
-    # By status without stepping over those that are gone, which stand first.
+    # By status, without scanning deleted rows, which sort first.
     create_index("instance_living_by_status", f"instance (project_id, status, id) {living}")
     drop_index("instance_by_status")
-    # The same rows as before, and now also by key alone.
+    # The same rows as before, now also searchable by key alone.
     create_index("instance_by_label_or_key", "instance USING gin (labels) WHERE labels <> '{}'::jsonb")
     drop_index("instance_by_label")
 

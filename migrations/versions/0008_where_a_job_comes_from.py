@@ -1,4 +1,4 @@
-"""Where a job comes from: the request that asked for it, and its place in a trace."""
+"""The origin of a job: its request and trace context."""
 
 from alembic import op
 
@@ -10,7 +10,7 @@ depends_on = None
 
 def upgrade() -> None:
     op.execute("SET LOCAL lock_timeout = '5s'")
-    # Nullable and without a default: no row is rewritten, and older processes go on without it.
+    # Nullable and without a default: no row is rewritten, and older processes work without it.
     op.execute("ALTER TABLE job ADD COLUMN origin text")
 
 

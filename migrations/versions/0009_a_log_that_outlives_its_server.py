@@ -1,4 +1,4 @@
-"""The log says whether its commits wait for a standby: then a promoted one goes on under the same name."""
+"""Records whether commits wait for a standby: then the log keeps its epoch after a promotion."""
 
 from alembic import op
 

@@ -1,4 +1,4 @@
-"""The same verb for many instances: each is accepted or refused by itself, and each has its own result."""
+"""Bulk mutations: each instance is accepted or refused on its own and has its own result."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,63 +8,57 @@ from uuid import UUID
 import strawberry
 
 from schema import ids
-from schema.accepted import log_accepted
-from schema.arguments import Input
 from schema.context import Info
 from schema.errors import MutationError, Payload, RefusalsAsErrors, errors_of
-from schema.guards import Requires
-from schema.inputs import KEY, MutationInput
-from schema.types.instance import Instance
-from schema.types.operation import Operation
+from schema.inputs import KEY, Input, MutationInput
+from schema.mutations.payloads import AcceptedInstance
+from schema.permissions import Requires
+from server.enums import OperationKind, Role
 from server.errors import Invalid, Problem, Refused
-from server.instances.accept import Target, accept
-from server.instances.delete import accept_delete
-from server.instances.idempotency import Accepted, Asked, key_problems, reserve_for_many
-from server.words import OperationKind, Role
+from server.instances.commands.delete import accept_delete
+from server.instances.commands.lifecycle import Target, accept
+from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, reserve_for_many
 
-MOST = 100
-AT_ONCE = 4  # of the process's connections: a hundred stops must not keep everybody else waiting
+MAX_IDS = 100
+CONCURRENCY = 4  # database connections per request: a bulk of 100 must not block other requests
 
 Verb = Callable[[UUID, str | None], Awaitable[Accepted]]
 
 
-@strawberry.input(description="Instances, and what is to be done with all of them.")
+@strawberry.input(description="Instances to change together.")
 class InstancesInput(MutationInput):
-    ids: list[strawberry.ID] = strawberry.field(description="1 to 100 ids. One that is named twice is done once.")
+    ids: list[strawberry.ID] = strawberry.field(
+        description="Ids of instances, 1 to 100. Duplicates are processed once."
+    )
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
 
-@strawberry.type(description="What became of one instance of many.")
-class InstanceResult:
-    id: strawberry.ID = strawberry.field(description="The id that was given.")
-    instance: Instance | None = strawberry.field(default=None, description="The instance, as it is from now on.")
-    operation: Operation | None = strawberry.field(default=None, description="Follow it to its end.")
-    replayed: bool = strawberry.field(
-        default=False, description="Whether the same idempotency key had been accepted before."
-    )
+@strawberry.type(description="Result for one instance of a bulk request.")
+class InstanceResult(AcceptedInstance):
+    id: strawberry.ID = strawberry.field(description="The id from the input.")
     errors: list[MutationError] = strawberry.field(
-        description="Why this one was refused; empty when it was accepted.", default_factory=list["MutationError"]
+        description="Reasons why this instance was refused; empty if accepted.", default_factory=list["MutationError"]
     )
 
 
 @strawberry.type
 class ResultsPayload(Payload):
     results: list[InstanceResult] = strawberry.field(
-        description="What became of each; empty when the request as a whole was refused.",
+        description="One result per id; empty if the whole request was refused.",
         default_factory=list["InstanceResult"],
     )
 
-    def emptied(self) -> Self:
+    def errors_only(self) -> Self:
         results = [InstanceResult(id=each.id, errors=each.errors) for each in self.results]
         return type(self)(errors=self.errors, results=results)
 
 
-@strawberry.type(description="One result for each id that was given, in the same order.")
+@strawberry.type(description="One result per id, in the order of the input.")
 class StopInstancesPayload(ResultsPayload):
     pass
 
 
-@strawberry.type(description="One result for each id that was given, in the same order.")
+@strawberry.type(description="One result per id, in the order of the input.")
 class DeleteInstancesPayload(ResultsPayload):
     pass
 
@@ -72,7 +66,7 @@ class DeleteInstancesPayload(ResultsPayload):
 @strawberry.type
 class BulkMutations:
     @strawberry.mutation(
-        description="Stop many instances. One that can't be stopped does not keep the others from it.",
+        description="Stop several instances. Each is accepted or refused on its own.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def stop_instances(self, info: Info, input: Annotated[InstancesInput, Input]) -> StopInstancesPayload:
@@ -83,7 +77,7 @@ class BulkMutations:
         return StopInstancesPayload(results=await _each(info, input, "stopInstances", stop))
 
     @strawberry.mutation(
-        description="Delete many instances, in whatever status. One that can't be deleted does not keep the others.",
+        description="Delete several instances, in any status. Each is accepted or refused on its own.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def delete_instances(self, info: Info, input: Annotated[InstancesInput, Input]) -> DeleteInstancesPayload:
@@ -96,30 +90,24 @@ class BulkMutations:
 
 async def _each(info: Info, input: InstancesInput, mutation: str, verb: Verb) -> list[InstanceResult]:
     problems = list(key_problems(input.idempotency_key))
-    if not 1 <= len(input.ids) <= MOST:
-        problems.append(Problem("INVALID_IDS", f"Give 1 to {MOST} ids.", ("input", "ids")))
+    if not 1 <= len(input.ids) <= MAX_IDS:
+        problems.append(Problem("INVALID_IDS", f"Give 1 to {MAX_IDS} ids.", ("input", "ids")))
     if problems:
         raise Invalid(problems)
     key = input.idempotency_key
     if key is not None:
-        asked = Asked.of(info.context.caller, key, mutation, {"ids": sorted(set(input.ids))})
-        await reserve_for_many(info.context.services.database, asked)
-    places = asyncio.Semaphore(AT_ONCE)
+        request = IdempotentRequest.of(info.context.caller, key, mutation, {"ids": sorted(set(input.ids))})
+        await reserve_for_many(info.context.services.database, request)
+    places = asyncio.Semaphore(CONCURRENCY)
 
     async def one(id: strawberry.ID) -> InstanceResult:
         async with places:
             try:
-                instance_id = ids.read(ids.INSTANCE, id, ("input", "ids", str(input.ids.index(id))))
+                instance_id = ids.parse(ids.INSTANCE, id, ("input", "ids", str(input.ids.index(id))))
                 accepted = await verb(instance_id, None if key is None else f"{key} {id}")
             except Refused as refused:
                 return InstanceResult(id=id, errors=list(await errors_of(refused, info)))
-        log_accepted(accepted, info)
-        return InstanceResult(
-            id=id,
-            instance=Instance.of(accepted.instance),
-            operation=Operation.of(accepted.operation),
-            replayed=accepted.replayed,
-        )
+        return InstanceResult.of(accepted, info, id=id)
 
     distinct = list(dict.fromkeys(input.ids))
     results = dict(zip(distinct, await asyncio.gather(*map(one, distinct)), strict=True))

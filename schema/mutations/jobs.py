@@ -1,95 +1,100 @@
-"""What operators can ask of the job queue."""
+"""Mutations of the job queue: retry, cancel, pause, resume."""
 
 from typing import Annotated
+from uuid import UUID
 
 import strawberry
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from schema import ids
-from schema.arguments import Input
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
-from schema.guards import Requires, RunsServer
-from schema.inputs import MutationInput
+from schema.inputs import Input, MutationInput
+from schema.permissions import Requires, RequiresServerAdmin
 from schema.types.job import Job, JobKind, JobStats
+from server.db.tables import Operation
+from server.enums import OPEN_OPERATION, Role
 from server.errors import Invalid, NotFound, Problem, Refused
 from server.events.replay import cursor_now
-from server.queue import reads
-from server.queue.cancel import cancel_job
-from server.queue.pause import pause_jobs, resume_jobs
-from server.queue.retry import retry_job, retry_jobs
-from server.words import Role
+from server.instances.queries.operations import get_operation
+from server.queue import queries
+from server.queue.control import cancel_job, pause_jobs, resume_jobs, retry_job, retry_jobs
 
-MOST_AT_ONCE = 1000
+MAX_RETRIES = 1000
 
 
 @strawberry.input(description="One job.")
 class JobInput(MutationInput):
-    id: strawberry.ID = strawberry.field(description="Its id.")
+    id: strawberry.ID = strawberry.field(description="Id of the job.")
 
 
-@strawberry.input(description="Which failed jobs of the project to run again; without conditions, all of them.")
+@strawberry.input(description="Filter for failed jobs of the project to retry. Without conditions: all of them.")
 class RetryJobsInput(MutationInput):
-    kind: JobKind | None = strawberry.field(default=None, description="Only of this kind.")
-    error_code: str | None = strawberry.field(default=None, description="Only those that failed with this code.")
-    limit: int = strawberry.field(default=MOST_AT_ONCE, description="At most so many, the oldest first; 1 to 1000.")
+    kind: JobKind | None = strawberry.field(default=None, description="Job kind.")
+    error_code: str | None = strawberry.field(default=None, description="Error code of the failed jobs.")
+    limit: int = strawberry.field(default=MAX_RETRIES, description="Maximum number, 1 to 1000; the oldest first.")
 
 
-@strawberry.input(description="One kind of work.")
+@strawberry.input(description="A job kind.")
 class JobKindInput(MutationInput):
-    kind: JobKind = strawberry.field(description="The kind. OTHER can't be meant here.")
+    kind: JobKind = strawberry.field(description="The kind. OTHER is refused.")
 
 
-@strawberry.type(description="The job as it is from now on.")
+@strawberry.type(description="The job after the change.")
 class JobPayload(Payload):
     job: Job | None = strawberry.field(default=None, description="The job.")
 
 
-@strawberry.type(description="The jobs that will run again.")
+@strawberry.type(description="The jobs to be retried.")
 class RetryJobsPayload(Payload):
-    jobs: list[strawberry.ID] = strawberry.field(default_factory=list[strawberry.ID], description="Their ids.")
+    jobs: list[strawberry.ID] = strawberry.field(default_factory=list[strawberry.ID], description="Ids of the jobs.")
 
 
-@strawberry.type(description="The queue as it is from now on.")
+@strawberry.type(description="The queue after the change.")
 class JobKindPayload(Payload):
-    changed: bool = strawberry.field(default=False, description="Whether it was otherwise before.")
-    stats: JobStats | None = strawberry.field(default=None, description="How the queue is doing.")
+    changed: bool = strawberry.field(default=False, description="Whether this request changed anything.")
+    stats: JobStats | None = strawberry.field(default=None, description="Statistics of the queue.")
 
 
 @strawberry.type
 class JobMutations:
     @strawberry.mutation(
-        description="Run a failed job again, with all its attempts ahead of it. An operation that has failed with it "
-        "stays failed: ask for the verb again instead.",
+        description="Retry a failed job with a fresh count of attempts. Refused if its operation has ended: request a "
+        "new operation instead.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def retry_job(self, info: Info, input: Annotated[JobInput, Input]) -> JobPayload:
         async with info.context.write() as session:
             job = await _own(session, info, input.id)
+            operation = await _operation(session, info, job)
+            if operation is not None and operation.status not in OPEN_OPERATION:
+                message = f"Its operation has ended: {operation.status}. Request a new one, or delete the instance."
+                raise Refused("OPERATION_HAS_ENDED", message)
             if not await retry_job(session, job.id):
                 raise Refused("JOB_NOT_RETRYABLE", f"Only failed jobs can be retried; this one is {job.status}.")
             return JobPayload(job=Job.of(await _own(session, info, input.id)))
 
     @strawberry.mutation(
-        description="Run failed jobs again, the oldest first.",
+        description="Retry failed jobs, the oldest first. Jobs whose operation has ended are left alone.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def retry_jobs(self, info: Info, input: Annotated[RetryJobsInput, Input]) -> RetryJobsPayload:
-        if not 1 <= input.limit <= MOST_AT_ONCE:
-            message = f"At most {MOST_AT_ONCE} jobs are retried at once."
+        if not 1 <= input.limit <= MAX_RETRIES:
+            message = f"At most {MAX_RETRIES} jobs are retried at once."
             raise Invalid([Problem("INVALID_LIMIT", message, ("input", "limit"))])
         async with info.context.write() as session:
-            found = await retry_jobs(
+            job_ids = await retry_jobs(
                 session,
                 kind=None if input.kind is None else input.kind.value,
                 error_code=input.error_code,
                 project_id=info.context.caller.project_id,
                 limit=input.limit,
             )
-        return RetryJobsPayload(jobs=[strawberry.ID(ids.shown_number(ids.JOB, each)) for each in found])
+        return RetryJobsPayload(jobs=[strawberry.ID(ids.format_number(ids.JOB, each)) for each in job_ids])
 
     @strawberry.mutation(
-        description="Call a job off, waiting or running. What it was for fails with the code CANCELLED.",
+        description="Cancel a waiting or running job. Refused for a job that carries out an open operation: use "
+        "`cancelOperation`, which also removes what a create has made.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def cancel_job(self, info: Info, input: Annotated[JobInput, Input]) -> JobPayload:
@@ -97,12 +102,16 @@ class JobMutations:
             job = await _own(session, info, input.id)
             if not await cancel_job(session, job.id):
                 raise Refused("JOB_NOT_CANCELLABLE", f"Only open jobs can be cancelled; this one is {job.status}.")
+            operation = await _operation(session, info, job)
+            if operation is not None and operation.status in OPEN_OPERATION:  # which rolls the cancellation back
+                operation_id = ids.format_id(ids.OPERATION, operation.id)
+                raise Refused("JOB_SERVES_OPERATION", f"It carries out an operation: cancelOperation {operation_id}.")
             return JobPayload(job=Job.of(await _own(session, info, input.id)))
 
     @strawberry.mutation(
-        description="Hold a kind of work back, in all processes and across restarts; what is running finishes. "
-        "Needs the role ADMIN of the project `default`.",
-        extensions=[RunsServer(), RefusalsAsErrors()],
+        description="Pause a job kind in all processes and across restarts; running jobs finish. Needs the role "
+        "ADMIN of the project `default`.",
+        extensions=[RequiresServerAdmin(), RefusalsAsErrors()],
     )
     async def pause_jobs(self, info: Info, input: Annotated[JobKindInput, Input]) -> JobKindPayload:
         _check_kind(input.kind)
@@ -111,8 +120,8 @@ class JobMutations:
             return JobKindPayload(changed=changed, stats=await _stats(session))
 
     @strawberry.mutation(
-        description="Let a kind of work go again. Needs the role ADMIN of the project `default`.",
-        extensions=[RunsServer(), RefusalsAsErrors()],
+        description="Resume a paused job kind. Needs the role ADMIN of the project `default`.",
+        extensions=[RequiresServerAdmin(), RefusalsAsErrors()],
     )
     async def resume_jobs(self, info: Info, input: Annotated[JobKindInput, Input]) -> JobKindPayload:
         _check_kind(input.kind)
@@ -122,18 +131,26 @@ class JobMutations:
 
 
 async def _stats(session: AsyncSession) -> JobStats:
-    return JobStats.of(await reads.job_stats(session), await cursor_now(session))
+    return JobStats.of(await queries.job_stats(session), await cursor_now(session))
 
 
-async def _own(session: AsyncSession, info: Info, id: strawberry.ID) -> reads.JobView:
-    job_id = ids.read_number(ids.JOB, id, ("input", "id"))
-    found = await reads.get_job(session, job_id, project_id=info.context.caller.project_id)
-    if found is None:
+async def _operation(session: AsyncSession, info: Info, job: queries.JobView) -> Operation | None:
+    """The operation that the job carries out, if any."""
+    operation_id = job.args.get("operation_id")
+    if operation_id is None:
+        return None
+    return await get_operation(session, UUID(operation_id), project_id=info.context.caller.project_id)
+
+
+async def _own(session: AsyncSession, info: Info, id: strawberry.ID) -> queries.JobView:
+    job_id = ids.parse_number(ids.JOB, id, ("input", "id"))
+    job = await queries.get_job(session, job_id, project_id=info.context.caller.project_id)
+    if job is None:
         raise NotFound("job", ("input", "id"))
-    return found
+    return job
 
 
 def _check_kind(kind: JobKind) -> None:
     if kind is JobKind.OTHER:
-        message = "Say which kind; OTHER is only a word for what this server does not know."
+        message = "OTHER is not allowed here: it stands for kinds that this server does not know."
         raise Invalid([Problem("INVALID_JOB_KIND", message, ("input", "kind"))])

@@ -1,4 +1,4 @@
-"""What ADMINs can ask of tokens and projects."""
+"""Mutations: createToken, revokeToken, createProject."""
 
 from datetime import datetime
 from typing import Annotated
@@ -6,65 +6,65 @@ from typing import Annotated
 import strawberry
 
 from schema import ids
-from schema.arguments import Input
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
-from schema.guards import Requires, RunsServer
-from schema.inputs import MutationInput
+from schema.inputs import Input, MutationInput
+from schema.permissions import Requires, RequiresServerAdmin
 from schema.types.token import Project, Token
 from server.auth import projects
-from server.auth.issue import TokenDraft, issue_token, revoke_token
-from server.words import Role
+from server.auth.token_admin import TokenDraft, issue_token, revoke_token
+from server.enums import Role
 
 
-@strawberry.input(description="The token to make.")
+@strawberry.input(description="The token to create.")
 class CreateTokenInput(MutationInput):
-    name: str = strawberry.field(description="What it is for, 1 to 100 characters; shown beside everything it does.")
-    role: Role = strawberry.field(default=Role.OPERATOR, description="What it may do.")
+    name: str = strawberry.field(description="Name, 1 to 100 characters; shown with every change made with the token.")
+    role: Role = strawberry.field(default=Role.OPERATOR, description="Role of the token.")
     expires_at: datetime | None = strawberry.field(
         default=None,
-        description="From when on it opens nothing; without it, never. A token never outlives the one that made it.",
+        description="Expiry time. Default: never. A token never outlives the token that created it.",
     )
     project_id: strawberry.ID | None = strawberry.field(
         default=None,
-        description="Whose it is; without it, your project's. Another's only for an ADMIN of the project `default`.",
+        description="Project of the token. Default: yours. Another one needs the role ADMIN of the project `default`.",
     )
 
 
-@strawberry.type(description="The token, and its secret.")
+@strawberry.type(description="The new token and its secret.")
 class CreateTokenPayload(Payload):
     token: Token | None = strawberry.field(default=None, description="The token.")
     secret: str | None = strawberry.field(
-        default=None, description="What to send as `Authorization: Bearer pl_...`. It is shown only here."
+        default=None, description="The secret, sent as `Authorization: Bearer pl_...`. Shown only once."
     )
 
 
 @strawberry.input(description="The token to revoke.")
 class RevokeTokenInput(MutationInput):
-    id: strawberry.ID = strawberry.field(description="Its id. Your own is possible, too.")
+    id: strawberry.ID = strawberry.field(description="Id of the token; it may be your own.")
 
 
-@strawberry.type(description="The token that opens nothing any more.")
+@strawberry.type(description="The revoked token.")
 class RevokeTokenPayload(Payload):
-    token: Token | None = strawberry.field(default=None, description="The token, revoked.")
+    token: Token | None = strawberry.field(default=None, description="The revoked token.")
 
 
-@strawberry.input(description="The project to make.")
+@strawberry.input(description="The project to create.")
 class CreateProjectInput(MutationInput):
-    name: str = strawberry.field(description="1 to 100 characters, unique. It can't be changed.")
+    name: str = strawberry.field(description="Unique name, 1 to 100 characters. It can't be changed later.")
 
 
-@strawberry.type(description="The project that was made.")
+@strawberry.type(description="The new project.")
 class CreateProjectPayload(Payload):
     project: Project | None = strawberry.field(
-        default=None, description="The project. It has no token yet: `createToken(input: {projectId: ...})` makes one."
+        default=None,
+        description="The project. It has no token yet: create one with `createToken(input: {projectId: ...})`.",
     )
 
 
 @strawberry.type
 class TokenMutations:
     @strawberry.mutation(
-        description="Make a token. Its secret is in the answer and nowhere else. Needs the role ADMIN.",
+        description="Create a token. Its secret is returned only once. Needs the role ADMIN.",
         extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
     )
     async def create_token(self, info: Info, input: Annotated[CreateTokenInput, Input]) -> CreateTokenPayload:
@@ -72,30 +72,30 @@ class TokenMutations:
         draft = TokenDraft(
             name=input.name,
             role=input.role,
-            project_id=None if project is None else ids.read(ids.PROJECT, project, ("input", "projectId")),
+            project_id=None if project is None else ids.parse(ids.PROJECT, project, ("input", "projectId")),
             expires_at=input.expires_at,
         )
-        runs_server = await info.context.runs_the_server()
+        runs_server = await info.context.is_server_admin()
         async with info.context.write() as session:
-            issued = await issue_token(session, draft, by=info.context.caller, runs_the_server=runs_server)
+            issued = await issue_token(session, draft, by=info.context.caller, is_server_admin=runs_server)
         return CreateTokenPayload(token=Token.of(issued.token), secret=issued.secret)
 
     @strawberry.mutation(
-        description="Revoke a token of your project: it opens nothing from now on, and its open connections are closed "
-        "within seconds. What it has asked for goes on. Revoking twice changes nothing. Needs the role ADMIN.",
+        description="Revoke a token of your project. It is rejected at once and its connections are closed within "
+        "seconds; its operations continue. Revoking twice changes nothing. Needs the role ADMIN.",
         extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
     )
     async def revoke_token(self, info: Info, input: Annotated[RevokeTokenInput, Input]) -> RevokeTokenPayload:
-        token_id = ids.read(ids.TOKEN, input.id, ("input", "id"))
-        runs_server = await info.context.runs_the_server()
+        token_id = ids.parse(ids.TOKEN, input.id, ("input", "id"))
+        runs_server = await info.context.is_server_admin()
         async with info.context.write() as session:
-            row = await revoke_token(session, token_id, by=info.context.caller, runs_the_server=runs_server)
-        info.context.services.tokens.forget()  # here at once; other processes hear of it
+            row = await revoke_token(session, token_id, by=info.context.caller, is_server_admin=runs_server)
+        info.context.services.tokens.forget()  # at once in this process; others are notified
         return RevokeTokenPayload(token=Token.of(row))
 
     @strawberry.mutation(
-        description="Make a project. Needs the role ADMIN of the project `default`.",
-        extensions=[RunsServer(), RefusalsAsErrors()],
+        description="Create a project. Needs the role ADMIN of the project `default`.",
+        extensions=[RequiresServerAdmin(), RefusalsAsErrors()],
     )
     async def create_project(self, info: Info, input: Annotated[CreateProjectInput, Input]) -> CreateProjectPayload:
         async with info.context.write() as session:

@@ -1,81 +1,85 @@
-"""What there is to buy and to run, as callers see it."""
+"""Types of the catalog: regions, products, templates, quotes, caches."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 
 import strawberry
 
-from schema.arguments import First
+from schema.enums import described
 from schema.errors import MutationError
-from schema.paging import check_first
-from schema.types.billing import BillingMode
+from schema.inputs import First
+from schema.pagination import check_first
 from schema.types.instance import KeyValue, Port
-from schema.types.money import Money
-from schema.words import described
+from schema.types.money import BillingMode, Money
 from server.catalog.catalog import Cluster, RegistryAuth
 from server.catalog.catalog import Template as CatalogTemplate
 from server.catalog.offers import Offer
-from server.instances.choice import Choice, template_problems
-from server.instances.placement import Candidate, Refusal
+from server.conversion import convert
+from server.instances import quote as domain
+from server.instances.placement import Candidate, RegionRefusal
 
 
-@strawberry.type(description="A place where instances can be made.")
+@strawberry.type(description="A region where instances can be created.")
 class Region:
-    code: str = strawberry.field(description="What to give as `region`, such as AS-SGP-02.")
-    cluster_id: str = strawberry.field(description="The provider's own id of it.")
-    place: str | None = strawberry.field(description="Where that is, if the provider says so.")
-    gpu_types: list[str] = strawberry.field(description="Products that it has at all, in stock or not.")
-    supports_network_storage: bool = strawberry.field(description="Whether volumes can be attached there.")
+    code: str = strawberry.field(description="Region code, such as AS-SGP-02; use it as `region`.")
+    cluster_id: str = strawberry.field(description="The provider's id of the region.")
+    place: str | None = strawberry.field(description="Location, if the provider gives one.")
+    gpu_types: list[str] = strawberry.field(description="Products of the region, in stock or not.")
+    supports_network_storage: bool = strawberry.field(description="Whether network volumes can be attached.")
 
     @classmethod
     def of(cls, cluster: Cluster) -> "Region":
-        return cls(
-            code=cluster.code,
-            cluster_id=cluster.id,
-            place=cluster.place,
-            gpu_types=list(cluster.gpu_types),
-            supports_network_storage=cluster.supports_network_storage,
-        )
+        return convert(cls, cluster, cluster_id=cluster.id, gpu_types=list(cluster.gpu_types))
 
 
-@strawberry.type(description="One kind of machine in one region.")
+FETCHED_AT = "When price and stock were read from the provider."
+STALE = "Whether the provider could not be read in time, so that price and stock are older than PRODUCT_CACHE_TTL."
+
+
+@strawberry.type(description="A machine type in one region.")
 class Product:
-    id: strawberry.ID = strawberry.field(description="The provider's id; the same in every region.")
-    name: str = strawberry.field(description="What to give as `productName`, such as RTX 4090 24GB.")
-    region: Region = strawberry.field(description="Where it is offered.")
-    vram_gb: int | None = strawberry.field(description="Memory of one GPU in GB.")
-    cpu_per_gpu: int | None = strawberry.field(description="Processor cores for each GPU.")
-    memory_gb_per_gpu: int | None = strawberry.field(description="The host's memory in GB for each GPU.")
-    min_rootfs_size_gb: int | None = strawberry.field(description="The smallest root disk in GB.")
-    max_rootfs_size_gb: int | None = strawberry.field(description="The largest root disk in GB.")
-    price_per_gpu_hour: Money | None = strawberry.field(description="On demand; null where it is not offered so.")
-    spot_price_per_gpu_hour: Money | None = strawberry.field(description="As spot; null where it is not offered so.")
-    is_available: bool = strawberry.field(description="Whether one is free on demand now.")
-    is_spot_available: bool = strawberry.field(description="Whether one is free as spot now.")
-    inventory: str | None = strawberry.field(description="The provider's word for its stock: none, low, normal, high.")
+    id: strawberry.ID = strawberry.field(description="The provider's id; the same in all regions.")
+    name: str = strawberry.field(description="Product name, such as RTX 4090 24GB; use it as `productName`.")
+    region: Region = strawberry.field(description="Region where it is offered.")
+    vram_gb: int | None = strawberry.field(description="Memory per GPU in GB.")
+    cpu_per_gpu: int | None = strawberry.field(description="CPU cores per GPU.")
+    memory_gb_per_gpu: int | None = strawberry.field(description="Host memory per GPU in GB.")
+    min_rootfs_size_gb: int | None = strawberry.field(description="Minimum root disk in GB.")
+    max_rootfs_size_gb: int | None = strawberry.field(description="Maximum root disk in GB.")
+    price_per_gpu_hour: Money | None = strawberry.field(
+        description="On-demand price per GPU and hour; null if not offered."
+    )
+    spot_price_per_gpu_hour: Money | None = strawberry.field(
+        description="Spot price per GPU and hour; null if not offered."
+    )
+    is_available: bool = strawberry.field(description="Whether it is in stock on demand.")
+    is_spot_available: bool = strawberry.field(description="Whether it is in stock as spot.")
+    inventory: str | None = strawberry.field(description="The provider's stock level: none, low, normal or high.")
+    fetched_at: datetime = strawberry.field(description=FETCHED_AT)
+    stale: bool = strawberry.field(description=STALE)
 
     @classmethod
     def of(cls, offer: Offer) -> "Product":
         product = offer.product
-        return cls(
+        return convert(
+            cls,
+            product,
             id=strawberry.ID(product.id),
-            name=product.name,
             region=Region.of(offer.region),
-            vram_gb=product.vram_gb,
-            cpu_per_gpu=product.cpu_per_gpu,
-            memory_gb_per_gpu=product.memory_gb_per_gpu,
             min_rootfs_size_gb=product.min_rootfs_gb,
             max_rootfs_size_gb=product.max_rootfs_gb,
             price_per_gpu_hour=Money.of(offer.price_per_gpu_hour_e5),
             spot_price_per_gpu_hour=Money.of(offer.spot_price_per_gpu_hour_e5),
             is_available=offer.is_available,
             is_spot_available=offer.is_spot_available,
-            inventory=product.inventory,
+            fetched_at=offer.fetched_at,
+            stale=offer.is_stale,
         )
 
 
 class TemplateChannel(StrEnum):
-    """The provider's words, as far as they are known."""
+    """The provider's values; an unknown one becomes OTHER."""
 
     PRIVATE = "private"
     OFFICIAL = "official"
@@ -83,133 +87,139 @@ class TemplateChannel(StrEnum):
     OTHER = "other"
 
     @classmethod
-    def of(cls, word: str) -> "TemplateChannel":
-        return cls(word) if word in _CHANNELS else cls.OTHER
+    def of(cls, value: str) -> "TemplateChannel":
+        return cls(value) if value in _CHANNELS else cls.OTHER
 
 
 _CHANNELS = frozenset(TemplateChannel)
 
 described(
     TemplateChannel,
-    description="Whose template it is.",
+    description="Origin of a template.",
     values={
-        "PRIVATE": "The account's own.",
-        "OFFICIAL": "The provider's.",
-        "COMMUNITY": "Somebody else's, made public.",
-        "OTHER": "One that this server has no word for.",
+        "PRIVATE": "Owned by the account.",
+        "OFFICIAL": "Published by the provider.",
+        "COMMUNITY": "Published by another user.",
+        "OTHER": "A channel that this server does not know.",
     },
 )
 
 
-@strawberry.type(description="A recipe for instances, kept at the provider.")
+@strawberry.type(description="A template for instances, stored at the provider.")
 class Template:
-    id: strawberry.ID = strawberry.field(description="What to give as `templateId`.")
-    name: str = strawberry.field(description="Its name.")
-    channel: TemplateChannel = strawberry.field(description="Whose it is.")
-    image: str = strawberry.field(description="The container image.")
-    registry_auth_id: strawberry.ID | None = strawberry.field(description="The registry auth for a private image.")
-    command: str | None = strawberry.field(description="What runs in it, where it is not the image's own.")
+    id: strawberry.ID = strawberry.field(description="Template id; use it as `templateId`.")
+    name: str = strawberry.field(description="Name of the template.")
+    channel: TemplateChannel = strawberry.field(description="Origin of the template.")
+    image: str = strawberry.field(description="Container image.")
+    registry_auth_id: strawberry.ID | None = strawberry.field(description="Registry credential for a private image.")
+    command: str | None = strawberry.field(description="Start command; null if it is the image's.")
     rootfs_size_gb: int | None = strawberry.field(description="Root disk in GB.")
     ports: list[Port] = strawberry.field(description="Ports to expose.")
     env: list[KeyValue] = strawberry.field(description="Environment variables.")
-    created_at: datetime | None = strawberry.field(description="When it was made.")
+    created_at: datetime | None = strawberry.field(description="Creation time.")
     problems: list[str] = strawberry.field(
-        description="Why no instance can be made from it, each beginning with the field; empty when all is well."
+        description="Why no instance can be created from it, each starting with the field name; empty if usable."
     )
 
     @classmethod
     def of(cls, template: CatalogTemplate) -> "Template":
         auth = template.image_auth_id
-        return cls(
+        return convert(
+            cls,
+            template,
             id=strawberry.ID(template.id),
-            name=template.name,
             channel=TemplateChannel.of(template.channel),
-            image=template.image,
             registry_auth_id=None if auth is None else strawberry.ID(auth),
             command=template.start_command,
             rootfs_size_gb=template.rootfs_gb,
             ports=[Port(port=port.port, type=port.type) for port in template.ports],
             env=[KeyValue(key=variable.key, value=variable.value) for variable in template.envs],
-            created_at=template.created_at,
-            problems=list(template_problems(template)),
+            problems=list(domain.template_problems(template)),
         )
 
 
-@strawberry.type(name="RegistryAuth", description="A credential for an image registry, kept at the provider.")
+@strawberry.type(name="RegistryAuth", description="A credential for an image registry, stored at the provider.")
 class RegistryAuthType:
-    id: strawberry.ID = strawberry.field(description="What to give as `registryAuthId`.")
-    name: str = strawberry.field(description="The registry's host, or a label.")
-    username: str = strawberry.field(description="Whose it is. The password is never shown.")
+    id: strawberry.ID = strawberry.field(description="Credential id; use it as `registryAuthId`.")
+    name: str = strawberry.field(description="Host name of the registry, or a label.")
+    username: str = strawberry.field(description="User name. The password is never shown.")
 
     @classmethod
     def of(cls, auth: RegistryAuth) -> "RegistryAuthType":
-        return cls(id=strawberry.ID(auth.id), name=auth.name, username=auth.username)
+        return convert(cls, auth)
 
 
-@strawberry.type(description="One region and way to pay, judged.")
+@strawberry.type(description="One region and billing mode, evaluated.")
 class QuoteCandidate:
-    rank: int = strawberry.field(description="1 is tried first; those refused have a rank all the same.")
-    region: str = strawberry.field(description="The region's code.")
-    billing_mode: BillingMode | None = strawberry.field(description="How it would be paid.")
-    accepted: bool = strawberry.field(description="Whether it could serve now.")
-    product_id: strawberry.ID | None = strawberry.field(description="The product that would be taken.")
-    price_per_hour: Money | None = strawberry.field(description="What the whole instance would cost an hour.")
-    reason_code: str | None = strawberry.field(description="Why it was refused, as a word.")
-    reason_message: str | None = strawberry.field(description="Why it was refused, as a sentence.")
+    rank: int = strawberry.field(description="Order of attempts: 1 is tried first. Refused candidates have a rank too.")
+    region: str = strawberry.field(description="Region code.")
+    billing_mode: BillingMode | None = strawberry.field(description="Billing mode.")
+    accepted: bool = strawberry.field(description="Whether it could be created now.")
+    product_id: strawberry.ID | None = strawberry.field(description="Product that would be used.")
+    price_per_hour: Money | None = strawberry.field(description="Price per hour of the whole instance.")
+    reason_code: str | None = strawberry.field(description="Reason code if refused.")
+    reason_message: str | None = strawberry.field(description="Reason as readable text if refused.")
 
     @classmethod
-    def of(cls, rank: int, judged: Candidate | Refusal) -> "QuoteCandidate":
-        is_accepted = isinstance(judged, Candidate)
+    def of(cls, rank: int, evaluated: Candidate | RegionRefusal) -> "QuoteCandidate":
+        is_accepted = isinstance(evaluated, Candidate)
         return cls(
             rank=rank,
-            region=judged.region,
-            billing_mode=BillingMode.of(judged.billing_mode),
+            region=evaluated.region,
+            billing_mode=BillingMode.of(evaluated.billing_mode),
             accepted=is_accepted,
-            product_id=strawberry.ID(judged.product_id) if is_accepted else None,
-            price_per_hour=Money.of(judged.price_per_hour_e5) if is_accepted else None,
-            reason_code=None if is_accepted else judged.code,
-            reason_message=None if is_accepted else judged.message,
+            product_id=strawberry.ID(evaluated.product_id) if is_accepted else None,
+            price_per_hour=Money.of(evaluated.price_per_hour_e5) if is_accepted else None,
+            reason_code=None if is_accepted else evaluated.code,
+            reason_message=None if is_accepted else evaluated.message,
         )
 
 
-@strawberry.type(description="What a create with the same input would choose now. Nothing is reserved.")
+@strawberry.type(description="What createInstance with the same input would choose now. Nothing is reserved.")
 class Quote:
     candidates: list[QuoteCandidate] = strawberry.field(
-        default_factory=list["QuoteCandidate"], description="In the order in which they would be tried."
+        default_factory=list["QuoteCandidate"], description="Candidates, in the order they would be tried."
     )
     best: QuoteCandidate | None = strawberry.field(
-        default=None, description="The first that could serve; null when none could."
+        default=None, description="First accepted candidate; null if there is none."
     )
     price_per_hour: Money | None = strawberry.field(
-        default=None, description="What that one costs an hour, all GPUs together."
+        default=None, description="Price per hour of the best candidate, all GPUs together."
     )
-    rootfs_size_gb: int | None = strawberry.field(default=None, description="The root disk that it would get, in GB.")
+    rootfs_size_gb: int | None = strawberry.field(default=None, description="Root disk it would get, in GB.")
+    fetched_at: datetime | None = strawberry.field(default=None, description=f"{FETCHED_AT} The oldest counts.")
+    stale: bool = strawberry.field(default=False, description=STALE)
     errors: list[MutationError] = strawberry.field(
-        default_factory=list["MutationError"], description="Why the input itself is refused; empty when it is not."
+        default_factory=list["MutationError"],
+        description="Why createInstance would refuse this: problems with the input, or no candidate.",
     )
 
     @classmethod
-    def of(cls, choice: Choice) -> "Quote":
-        candidates = [QuoteCandidate.of(rank, judged) for rank, judged in enumerate(choice.judged, start=1)]
+    def of(cls, quote: domain.Quote, errors: Sequence[MutationError] = ()) -> "Quote":
+        placement = quote.placement
+        candidates = [QuoteCandidate.of(rank, each) for rank, each in enumerate(placement.evaluated, start=1)]
         best = next((candidate for candidate in candidates if candidate.accepted), None)
         return cls(
             candidates=candidates,
             best=best,
             price_per_hour=best.price_per_hour if best else None,
-            rootfs_size_gb=choice.wish.rootfs_size_gb,
+            rootfs_size_gb=quote.requirements.rootfs_size_gb,
+            fetched_at=placement.fetched_at,
+            stale=placement.is_stale,
+            errors=list(errors),
         )
 
 
-@strawberry.type(description="How one cache is doing.")
+@strawberry.type(description="Statistics of one cache.")
 class CacheStats:
-    name: str = strawberry.field(description="What to give to `clearCache`.")
-    size: int = strawberry.field(description="How many values it holds.")
-    hits: int = strawberry.field(description="Look-ups of this process that found a value.")
-    misses: int = strawberry.field(description="Look-ups of this process that did not.")
-    ratio: float = strawberry.field(description="Hits in all look-ups, 0 to 1.")
-    evictions: int = strawberry.field(description="Values that this process threw out for want of room.")
+    name: str = strawberry.field(description="Cache name; use it in `clearCache`.")
+    size: int = strawberry.field(description="Number of entries.")
+    hits: int = strawberry.field(description="Lookups of this process that found an entry.")
+    misses: int = strawberry.field(description="Lookups of this process that found none.")
+    ratio: float = strawberry.field(description="Share of hits in all lookups, 0 to 1.")
+    evictions: int = strawberry.field(description="Entries that this process evicted because the cache was full.")
     all_keys: strawberry.Private[list[str]]
 
-    @strawberry.field(description="Some of its keys, in alphabetical order.")
+    @strawberry.field(description="Some keys, in alphabetical order.")
     def keys(self, first: First = 20) -> list[str]:
         return self.all_keys[: check_first(first)]

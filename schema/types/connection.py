@@ -1,47 +1,62 @@
 """Pages of instances and of operations."""
 
+from collections.abc import Sequence
+
 import strawberry
 
 from schema.context import Info
+from schema.filters import InstanceOrderBy
+from schema.pagination import CountedConnection, Edge, PageInfo, order_cursor
 from schema.types.instance import Instance
 from schema.types.operation import Operation
-from schema.types.page import PageInfo
-from server.instances import reads
+from server.db.tables import InstanceRow
+from server.instances.queries import instances
 
 
-@strawberry.type(description="One instance of a page.")
-class InstanceEdge:
-    cursor: str = strawberry.field(description="The place right after this one.")
-    node: Instance = strawberry.field(description="The instance.")
+@strawberry.type(description="An instance with its cursor.")
+class InstanceEdge(Edge[Instance]):
+    pass
+
+
+def _edges(self: "InstanceConnection") -> list[InstanceEdge]:
+    return [self.edge(place) for place in range(len(self.nodes))]
+
+
+def _page_info(self: "InstanceConnection") -> PageInfo:
+    ends = [self.edge(0), self.edge(len(self.nodes) - 1)] if self.nodes else []
+    return PageInfo.of(ends, has_more=len(self.rows) > len(self.nodes), after=self.after)
 
 
 @strawberry.type(description="A page of instances.")
 class InstanceConnection:
-    wanted: strawberry.Private[reads.InstanceFilter]
-    edges: list[InstanceEdge] = strawberry.field(description="The instances with their cursors.")
-    nodes: list[Instance] = strawberry.field(description="The instances alone.")
-    page_info: PageInfo = strawberry.field(description="Where this page stands.")
+    """`rows` has one row more than `nodes` if there is a next page. Cursors are made when they are selected."""
 
-    @strawberry.field(description="How many there are in all; counted only if asked for.")
+    wanted: strawberry.Private[instances.InstanceFilter]
+    rows: strawberry.Private[Sequence[InstanceRow]]
+    order: strawberry.Private[InstanceOrderBy]
+    after: strawberry.Private[str | None]
+    edges: list[InstanceEdge] = strawberry.field(resolver=_edges, description="The items with their cursors.")
+    nodes: list[Instance] = strawberry.field(description="The items without cursors.")
+    page_info: PageInfo = strawberry.field(resolver=_page_info, description="Position of this page.")
+
+    def edge(self, place: int) -> InstanceEdge:
+        row = self.rows[place]
+        cursor = order_cursor(self.order.name, instances.place_of(row, self.order.field), row.id)
+        return InstanceEdge(cursor=cursor, node=self.nodes[place])
+
+    @strawberry.field(description="Number of items on all pages; counted only if selected.")
     async def total_count(self, info: Info) -> int:
-        async with info.context.read_widely() as session:
-            return await reads.count_instances(session, project_id=info.context.caller.project_id, wanted=self.wanted)
+        async with info.context.read_from_replica_if_fresh() as session:
+            return await instances.count_instances(
+                session, project_id=info.context.caller.project_id, wanted=self.wanted
+            )
 
 
-@strawberry.type(description="One operation of a page.")
-class OperationEdge:
-    cursor: str = strawberry.field(description="The place right after this one.")
-    node: Operation = strawberry.field(description="The operation.")
+@strawberry.type(description="An operation with its cursor.")
+class OperationEdge(Edge[Operation]):
+    pass
 
 
 @strawberry.type(description="A page of operations.")
-class OperationConnection:
-    wanted: strawberry.Private[reads.OperationFilter]
-    edges: list[OperationEdge] = strawberry.field(description="The operations with their cursors.")
-    nodes: list[Operation] = strawberry.field(description="The operations alone.")
-    page_info: PageInfo = strawberry.field(description="Where this page stands.")
-
-    @strawberry.field(description="How many there are in all; counted only if asked for.")
-    async def total_count(self, info: Info) -> int:
-        async with info.context.read_widely() as session:
-            return await reads.count_operations(session, project_id=info.context.caller.project_id, wanted=self.wanted)
+class OperationConnection(CountedConnection[OperationEdge, Operation]):
+    pass

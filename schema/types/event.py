@@ -1,46 +1,76 @@
-"""The log, as subscribers see it."""
+"""Types of events and subscription messages."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import strawberry
 
 from schema import ids
 from schema.context import Info
+from schema.pagination import Connection, Edge
+from schema.types.health import InstanceHealth
 from schema.types.instance import Instance
+from schema.types.money import BillingMode
 from schema.types.operation import Operation
-from schema.types.page import PageInfo
-from schema.types.probe import InstanceHealth
 from schema.types.token import Token
 from server.db import tables
+from server.enums import InstanceStatus
 from server.events.event import Event, EventType
-from server.instances.snapshot import restored
-from server.words import InstanceStatus
+from server.instances.events import restored
 
 TYPES = (
-    "What happened, in the words of webhooks: "
-    + ", ".join(EventType)
-    + ". There may be others: a newer server beside this one can write them."
+    "Event type, as in webhooks: " + ", ".join(EventType) + ". Expect others: a newer server version may write them."
 )
 
 
-@strawberry.type(description="One line of the log: what changed, and how things stood right after it.")
+@strawberry.type(description="A create attempt when it ended.")
+class EventAttempt:
+    number: int = strawberry.field(description="Counts from 1 within the operation.")
+    region: str = strawberry.field(description="Region code, such as AS-SGP-02.")
+    billing_mode: BillingMode | None = strawberry.field(description="Billing mode that was requested, if any.")
+    status: str = strawberry.field(description="How it ended: CREATED, REJECTED or ABSENT.")
+    reason_code: str | None = strawberry.field(description="Why it was rejected; null otherwise.")
+    reason_message: str | None = strawberry.field(description="The same for people.")
+
+    @classmethod
+    def of(cls, attempt: Mapping[str, Any]) -> "EventAttempt":
+        return cls(
+            number=attempt["number"],
+            region=attempt["region"],
+            billing_mode=BillingMode.of(attempt["billing_mode"]),
+            status=attempt["status"],
+            reason_code=attempt["reason_code"],
+            reason_message=attempt["reason_message"],
+        )
+
+
+@strawberry.type(description="One event: what changed, and the state right after it.")
 class InstanceEvent:
     token_row_id: strawberry.Private[UUID | None]
-    id: strawberry.ID = strawberry.field(description="The same wherever and however often the event is seen.")
-    cursor: str = strawberry.field(description="Give it as `after` to go on behind this event.")
+    id: strawberry.ID = strawberry.field(description="Event id; the same in subscriptions, queries and webhooks.")
+    cursor: str = strawberry.field(description="Cursor: pass it as `after` to continue behind this event.")
     type: str = strawberry.field(description=TYPES)
-    occurred_at: datetime = strawberry.field(description="When it was written.")
-    instance_id: strawberry.ID = strawberry.field(description="The instance it is about.")
-    previous_status: InstanceStatus | None = strawberry.field(description="The status before, where it changed.")
-    status: InstanceStatus | None = strawberry.field(description="The status after, where it changed.")
-    instance: Instance | None = strawberry.field(description="The instance as of this event, where it changed.")
-    operation: Operation | None = strawberry.field(description="The operation as of this event, where it changed.")
-    health: InstanceHealth | None = strawberry.field(description="What the probes found, where that is what is told.")
+    occurred_at: datetime = strawberry.field(description="Time of the event.")
+    instance_id: strawberry.ID = strawberry.field(description="Id of the instance.")
+    previous_status: InstanceStatus | None = strawberry.field(
+        description="Status before the event; null if it did not change."
+    )
+    status: InstanceStatus | None = strawberry.field(description="Status after the event; null if it did not change.")
+    instance: Instance | None = strawberry.field(description="The instance at this event; null if it did not change.")
+    operation: Operation | None = strawberry.field(
+        description="The operation at this event; null if it did not change."
+    )
+    operation_id: strawberry.ID | None = strawberry.field(
+        description="Id of the operation that it belongs to; null if it was not part of one."
+    )
+    attempt: EventAttempt | None = strawberry.field(description="The create attempt, for `attempt.finished`.")
+    health: InstanceHealth | None = strawberry.field(description="Result of the health check, for events about health.")
 
-    @strawberry.field(description="The token behind it; null where no caller was.")
+    @strawberry.field(description="Token that caused it; null if it was not caused by a request.")
     async def caused_by(self, info: Info) -> Token | None:
-        return await Token.found(info, self.token_row_id)
+        return await Token.load(info, self.token_row_id)
 
     @classmethod
     def of(cls, event: Event, *, cursor: str) -> "InstanceEvent":
@@ -50,39 +80,40 @@ class InstanceEvent:
             raise LookupError("an event about no instance")
         return cls(
             token_row_id=event.caused_by,
-            id=strawberry.ID(ids.shown(ids.EVENT, event.id)),
+            id=strawberry.ID(ids.format_id(ids.EVENT, event.id)),
             cursor=cursor,
             type=event.type,
             occurred_at=event.occurred_at,
-            instance_id=strawberry.ID(ids.shown(ids.INSTANCE, event.instance_id)),
+            instance_id=strawberry.ID(ids.format_id(ids.INSTANCE, event.instance_id)),
             previous_status=InstanceStatus(previous) if previous else None,
             status=InstanceStatus(status) if status else None,
             instance=Instance.of(restored(tables.Instance, instance), at=event.occurred_at) if instance else None,
             operation=Operation.of(restored(tables.Operation, operation)) if operation else None,
-            health=InstanceHealth.told(event.data["health"]) if event.data.get("health") else None,
+            operation_id=None
+            if event.operation_id is None
+            else strawberry.ID(ids.format_id(ids.OPERATION, event.operation_id)),
+            attempt=EventAttempt.of(event.data["attempt"]) if event.data.get("attempt") else None,
+            health=InstanceHealth.of_event(event.data["health"]) if event.data.get("health") else None,
         )
 
 
-@strawberry.type(description="An instance after a change, or as it is when watching begins.")
+@strawberry.type(description="An instance after a change, or at the start of the subscription.")
 class InstanceUpdate:
-    cursor: str = strawberry.field(description="The place in the log that this state belongs to.")
+    cursor: str = strawberry.field(description="Position of this state in the event log.")
     instance: Instance = strawberry.field(description="The instance.")
 
 
-@strawberry.type(description="An operation after a change, or as it is when watching begins.")
+@strawberry.type(description="An operation after a change, or at the start of the subscription.")
 class OperationUpdate:
-    cursor: str = strawberry.field(description="The place in the log that this state belongs to.")
+    cursor: str = strawberry.field(description="Position of this state in the event log.")
     operation: Operation = strawberry.field(description="The operation.")
 
 
-@strawberry.type(description="One event of a page.")
-class InstanceEventEdge:
-    cursor: str = strawberry.field(description="The place right after this one.")
-    node: InstanceEvent = strawberry.field(description="The event.")
+@strawberry.type(description="An event with its cursor.")
+class InstanceEventEdge(Edge[InstanceEvent]):
+    pass
 
 
-@strawberry.type(description="A page of the log.")
-class InstanceEventConnection:
-    edges: list[InstanceEventEdge] = strawberry.field(description="The events with their cursors.")
-    nodes: list[InstanceEvent] = strawberry.field(description="The events alone.")
-    page_info: PageInfo = strawberry.field(description="Where this page stands.")
+@strawberry.type(description="A page of events.")
+class InstanceEventConnection(Connection[InstanceEventEdge, InstanceEvent]):
+    pass

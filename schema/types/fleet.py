@@ -1,4 +1,4 @@
-"""Our instances beside the provider's machines, as callers see them."""
+"""Types of the fleet: instances merged with the provider's machines."""
 
 from base64 import urlsafe_b64encode
 from datetime import datetime, timedelta
@@ -6,50 +6,58 @@ from datetime import datetime, timedelta
 import strawberry
 from graphql import GraphQLError
 
-from schema.arguments import After, First
-from schema.paging import check_first
+from schema.context import Info
+from schema.enums import described
+from schema.inputs import After, First
+from schema.pagination import Connection, Edge, check_first
 from schema.types.instance import Endpoint, Instance
 from schema.types.money import Money
-from schema.types.page import PageInfo
-from schema.words import described
+from server.billing import is_billed
 from server.clock import now
-from server.instances import fleet
-from server.instances.outside import Change
-from server.instances.reconcile import Report
-from server.words import InstanceStatus
+from server.enums import InstanceStatus
+from server.events.event import Cursor
+from server.instances.provider.drift import Change
+from server.instances.provider.reconcile import Report
+from server.instances.queries import fleet
+from server.queue.queries import count_workers
+from server.server_info import NO_WORKERS, REDIS_LOST
 
 described(
     fleet.Source,
     name="FleetSource",
-    description="Who knows of it.",
+    description="Where an item of the fleet is known.",
     values={
-        "LOCAL": "We alone: it was not made yet, or is not in the provider's list.",
-        "NOVITA": "The provider alone: it is no instance of anybody's.",
-        "MERGED": "Both.",
+        "LOCAL": "Only in Pilotlight: not created yet, or missing from the provider's list.",
+        "NOVITA": "Only at the provider: a machine without an instance.",
+        "MERGED": "In both.",
     },
 )
 
 
-@strawberry.type(description="A machine or an instance.")
+@strawberry.type(description="An instance, a provider machine, or both.")
 class FleetItem:
-    source: fleet.Source = strawberry.field(description="Who knows of it.")
+    source: fleet.Source = strawberry.field(description="Where an item of the fleet is known.")
     status: InstanceStatus | None = strawberry.field(
-        description="Where it stands, the provider's word winning; null where it uses a word that we don't know."
+        description="Status; the provider's state wins. Null if the provider reports an unknown state."
     )
-    name: str = strawberry.field(description="Our name, or the provider's where it is no instance of ours.")
-    instance: Instance | None = strawberry.field(description="Our instance; null where there is none.")
+    name: str = strawberry.field(description="Name of the instance, or of the machine if there is none.")
+    instance: Instance | None = strawberry.field(description="The instance; null if there is none.")
     novita_id: str | None = strawberry.field(description="The provider's id.")
-    novita_status: str | None = strawberry.field(description="The provider's own word for its state.")
-    region: str | None = strawberry.field(description="Where it is.")
-    product_name: str | None = strawberry.field(description="What it is.")
-    price_per_hour: Money | None = strawberry.field(description="What it costs an hour.")
-    endpoints: list[Endpoint] = strawberry.field(description="Where it can be reached, as far as is known.")
-    spot_reclaim_at: datetime | None = strawberry.field(description="When the provider will take it back.")
+    novita_status: str | None = strawberry.field(description="State as reported by the provider.")
+    region: str | None = strawberry.field(description="Region code.")
+    product_name: str | None = strawberry.field(description="Product name.")
+    price_per_hour: Money | None = strawberry.field(
+        description="Price per hour that is billed now; null if it is not billed, or the price is not known."
+    )
+    endpoints: list[Endpoint] = strawberry.field(description="Known public endpoints.")
+    spot_reclaim_at: datetime | None = strawberry.field(description="When the provider will reclaim the spot machine.")
 
     @classmethod
     def of(cls, item: fleet.FleetItem) -> "FleetItem":
-        row, seen = item.instance, item.glimpse
+        row, seen = item.instance, item.snapshot
         instance = None if row is None else Instance.of(row)
+        novita_status = seen.status if seen else (row.novita_status if row else None)
+        price_e5 = row.price_per_hour_e5 if row else (seen.price_e5 if seen else None)
         shown = [
             Endpoint(port=endpoint.port, type=endpoint.type, address=endpoint.address)
             for endpoint in (seen.endpoints if seen else ())
@@ -61,84 +69,96 @@ class FleetItem:
             name=row.name if row else (seen.name if seen else ""),
             instance=instance,
             novita_id=seen.id if seen else (row.novita_id if row else None),
-            novita_status=seen.status if seen else (row.novita_status if row else None),
+            novita_status=novita_status,
             region=(row.region if row else None) or (seen.region if seen else None),
             product_name=row.product_name if row else (seen.product_name if seen else None),
-            price_per_hour=Money.of(row.price_per_hour_e5 if row else (seen.price_e5 if seen else None)),
+            price_per_hour=Money.of(price_e5) if is_billed(item.status, novita_status) else None,
             endpoints=shown or (instance.endpoints if instance else []),
             spot_reclaim_at=seen.spot_reclaim_at if seen else (row.spot_reclaim_at if row else None),
         )
 
 
-@strawberry.type(description="One item of a page of the fleet.")
-class FleetItemEdge:
-    cursor: str = strawberry.field(description="The place right after this one.")
-    node: FleetItem = strawberry.field(description="The item.")
+@strawberry.type(description="An item of the fleet with its cursor.")
+class FleetItemEdge(Edge[FleetItem]):
+    pass
 
 
 @strawberry.type(description="A page of the fleet.")
-class FleetItemConnection:
-    edges: list[FleetItemEdge] = strawberry.field(description="The items with their cursors.")
-    nodes: list[FleetItem] = strawberry.field(description="The items alone.")
-    page_info: PageInfo = strawberry.field(description="Where this page stands.")
-    total_count: int = strawberry.field(description="How many there are in all.")
+class FleetItemConnection(Connection[FleetItemEdge, FleetItem]):
+    total_count: int = strawberry.field(description="Number of items on all pages.")
 
 
-@strawberry.type(description="How many of each source.")
+@strawberry.type(description="Number of items by source.")
 class FleetCounts:
-    local: int = strawberry.field(description="Known to us alone: not made yet, or not in the provider's list.")
-    novita: int = strawberry.field(description="Known to the provider alone; counted only if asked for.")
-    merged: int = strawberry.field(description="Known to both.")
-    total: int = strawberry.field(description="All of them.")
+    local: int = strawberry.field(description="Only in Pilotlight.")
+    novita: int = strawberry.field(description="Only at the provider; counted only with `includeNovitaOnly`.")
+    merged: int = strawberry.field(description="In both.")
+    total: int = strawberry.field(description="Sum of all.")
 
 
-@strawberry.type(description="Why the provider's part is missing.")
+@strawberry.type(description="Why the provider's list is missing.")
 class FleetProblem:
-    code: str = strawberry.field(description="A stable word for programs, such as NETWORK_ERROR.")
-    message: str = strawberry.field(description="A sentence for people.")
+    code: str = strawberry.field(description="Stable error code, such as NETWORK_ERROR.")
+    message: str = strawberry.field(description="Readable message.")
 
 
-@strawberry.type(description="The whole fleet.")
+@strawberry.type(description="Something that the server lacks now.")
+class FleetWarning:
+    code: str = strawberry.field(description="PROVIDER_UNREACHABLE, NO_WORKERS or REDIS_UNAVAILABLE.")
+    message: str = strawberry.field(description="What that means, for people.")
+
+
+@strawberry.type(description="Instances merged with the provider's machines.")
 class Fleet:
     all_items: strawberry.Private[list[fleet.FleetItem]]
-    counts: FleetCounts = strawberry.field(description="How many of each source.")
+    counts: FleetCounts = strawberry.field(description="Number of items by source.")
     problem: FleetProblem | None = strawberry.field(
-        description="Why the provider could not be asked; then these are our rows alone."
+        description="Why the provider's list is missing; the items then come from the database only."
     )
-    listed_at: datetime | None = strawberry.field(description="When the provider's list was asked for.")
-    cache_age: timedelta | None = strawberry.field(description="How old the provider's list is.")
-    local_took: timedelta = strawberry.field(description="How long our rows took.")
-    novita_took: timedelta = strawberry.field(
-        description="How long the provider's list took; next to nothing from the cache."
-    )
+    listed_at: datetime | None = strawberry.field(description="When the provider's list was read.")
+    cache_age: timedelta | None = strawberry.field(description="Age of the provider's list.")
+    local_took: timedelta = strawberry.field(description="Time to read the database.")
+    novita_took: timedelta = strawberry.field(description="Time to read the provider's list; almost zero if cached.")
 
-    @strawberry.field(description="The items: ours first, newest first.")
+    @strawberry.field(description="What the server lacks now, as in `/readyz`; empty if all is well.")
+    async def warnings(self, info: Info) -> list[FleetWarning]:
+        found: list[FleetWarning] = []
+        if self.problem is not None:
+            message = f"The provider's list could not be read: {self.problem.message}"
+            found.append(FleetWarning(code="PROVIDER_UNREACHABLE", message=message))
+        async with info.context.read() as session:
+            if not await count_workers(session):
+                found.append(FleetWarning(code="NO_WORKERS", message=NO_WORKERS))
+        if not await info.context.services.caches.reach_redis():
+            found.append(FleetWarning(code="REDIS_UNAVAILABLE", message=REDIS_LOST))
+        return found
+
+    @strawberry.field(description="Items: instances first, newest first.")
     def items(self, first: First = 100, after: After = None) -> FleetItemConnection:
         size = check_first(first)
         start = 0 if after is None else self._place_behind(after)
-        shown = self.all_items[start : start + size]
-        edges = [FleetItemEdge(cursor=_cursor(item), node=FleetItem.of(item)) for item in shown]
-        return FleetItemConnection(
-            edges=edges,
-            nodes=[edge.node for edge in edges],
-            page_info=PageInfo.of(edges, has_more=len(self.all_items) > start + size, after=after),
+        return FleetItemConnection.of(
+            self.all_items[start : start + size + 1],
+            lambda item: FleetItemEdge(cursor=_cursor(item), node=FleetItem.of(item)),
+            first=size,
+            after=after,
             total_count=len(self.all_items),
         )
 
     def _place_behind(self, after: str) -> int:
-        """The list is made anew for each request, so a place in it is known by what stands there."""
+        """Finds the cursor's item: the list is rebuilt for each request, so its index may differ."""
         for place, item in enumerate(self.all_items, start=1):
             if _cursor(item) == after:
                 return place
-        message = "What this cursor points at is not in the fleet any more; start again without one."
+        message = "The cursor's item is no longer in the fleet; start again without a cursor."
         raise GraphQLError(message, extensions={"code": "INVALID_CURSOR"})
 
     @classmethod
-    def of(cls, found: fleet.Fleet) -> "Fleet":
-        problem = found.problem
-        counts = found.counts
+    def of(cls, merged: fleet.Fleet) -> "Fleet":
+        problem = merged.problem
+        counts = merged.counts
         return cls(
-            all_items=list(found.items),
+            all_items=list(merged.items),
             counts=FleetCounts(
                 local=counts[fleet.Source.LOCAL],
                 novita=counts[fleet.Source.NOVITA],
@@ -146,21 +166,21 @@ class Fleet:
                 total=counts.total(),
             ),
             problem=None if problem is None else FleetProblem(code=problem.code, message=problem.message),
-            listed_at=found.listed_at,
-            cache_age=None if found.listed_at is None else now() - found.listed_at,
-            local_took=found.local_took,
-            novita_took=found.novita_took,
+            listed_at=merged.listed_at,
+            cache_age=None if merged.listed_at is None else now() - merged.listed_at,
+            local_took=merged.local_took,
+            novita_took=merged.novita_took,
         )
 
 
-@strawberry.type(description="What a comparison with the provider came to.")
+@strawberry.type(description="Result of a comparison with the provider.")
 class SyncReport:
-    compared: int = strawberry.field(description="Instances that have a machine.")
-    started: int = strawberry.field(description="Found running though they had exited; followed to READY now.")
-    stopped: int = strawberry.field(description="Found exited though they had run.")
-    reclaimed: int = strawberry.field(description="Spot instances that were taken back.")
-    gone: int = strawberry.field(description="The provider no longer has them; FAILED with GONE_AT_PROVIDER now.")
-    noted: int = strawberry.field(description="Others of which something new was learned.")
+    compared: int = strawberry.field(description="Instances with a machine.")
+    started: int = strawberry.field(description="EXITED instances found running; they are monitored until READY.")
+    stopped: int = strawberry.field(description="Running instances found stopped.")
+    reclaimed: int = strawberry.field(description="Spot instances that the provider reclaimed.")
+    gone: int = strawberry.field(description="Instances missing at the provider; now FAILED with GONE_AT_PROVIDER.")
+    noted: int = strawberry.field(description="Instances with other differences that were recorded.")
 
     @classmethod
     def of(cls, report: Report) -> "SyncReport":
@@ -176,5 +196,42 @@ class SyncReport:
 
 
 def _cursor(item: fleet.FleetItem) -> str:
-    of = item.instance.id.hex if item.instance is not None else f"novita {item.glimpse.id if item.glimpse else ''}"
+    of = item.instance.id.hex if item.instance is not None else f"novita {item.snapshot.id if item.snapshot else ''}"
     return urlsafe_b64encode(of.encode()).decode()
+
+
+@strawberry.type(description="Number of instances in one status.")
+class StatusCount:
+    status: InstanceStatus = strawberry.field(description="The status.")
+    count: int = strawberry.field(description="Number of instances.")
+
+
+@strawberry.type(description="Statistics of the project's instances, or of those that match a filter.")
+class FleetStats:
+    stats: strawberry.Private[fleet.FleetStats]
+    cursor: str = strawberry.field(description="Position of these numbers in the event log.")
+    total: int = strawberry.field(description="Number of instances that are not deleted.")
+    by_status: list[StatusCount] = strawberry.field(description="Counts by status, without zeros.")
+    billed: int = strawberry.field(
+        description="Number of instances whose machine the provider bills now: from the pull of the image on, while it "
+        "runs, stops, restarts or migrates, also if the instance has FAILED."
+    )
+    billed_at_unknown_rate: int = strawberry.field(
+        description="How many of these have no known price; `pricePerHour` lacks them."
+    )
+    price_per_hour: Money | None = strawberry.field(
+        description="Total price per hour of the billed instances. Without disks of stopped instances, whose price "
+        "the provider does not tell."
+    )
+
+    @classmethod
+    def of(cls, stats: fleet.FleetStats, cursor: Cursor) -> "FleetStats":
+        return cls(
+            stats=stats,
+            cursor=str(cursor),
+            total=sum(stats.by_status.values()),
+            by_status=[StatusCount(status=status, count=count) for status, count in sorted(stats.by_status.items())],
+            billed=stats.billed,
+            billed_at_unknown_rate=stats.unpriced,
+            price_per_hour=Money.of(stats.price_per_hour_e5),
+        )

@@ -1,65 +1,83 @@
-"""An instance as callers see it."""
+"""Types of an instance."""
 
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import strawberry
+from pydantic import SecretStr
 
 from schema import ids
-from schema.arguments import First
 from schema.context import Info
-from schema.paging import check_first
-from schema.types.billing import BillingMode
-from schema.types.money import Money
-from schema.types.node import Node
-from schema.types.operation import Operation
-from schema.types.probe import InstanceHealth
-from schema.words import described
+from schema.enums import described
+from schema.ids import Node
+from schema.inputs import First
+from schema.pagination import check_first
+from schema.types.health import InstanceHealth
+from schema.types.money import BillingMode, Money
+from schema.types.operation import HELP, Operation
+from server.billing import is_billed
+from server.conversion import convert
 from server.db import tables
-from server.instances.verbs import actions
-from server.instances.watch import FRESH_FOR, unseen_for
-from server.words import Billing, InstanceStatus, OperationKind
+from server.enums import Billing, InstanceStatus, OperationKind, PlacementOrder
+from server.error_codes import help_of
+from server.instances.attempts import MACHINE_MAY_EXIST
+from server.instances.provider.reader import FRESH_FOR, unseen_for
+from server.instances.queries import ssh
+from server.instances.status import actions, has_machine
 
 if TYPE_CHECKING:
     from schema.types.webhook import Webhook
 
 described(
     InstanceStatus,
-    description="Where an instance stands. RUNNING: the machine is up. READY: what it serves answers.",
+    description="Status of an instance. RUNNING: the machine is running. READY: its endpoints respond.",
     values={
-        "CREATING": "It was accepted; a place for it is being found.",
-        "STARTING": "The provider has it; its machine is on the way up.",
-        "RUNNING": "The machine is up.",
-        "HEALTH_CHECKING": "The machine is up; what it serves is being probed.",
-        "READY": "What it serves answers, or it serves nothing.",
-        "STOPPING": "It was asked to stop.",
-        "EXITED": "It is stopped. Its disk is kept, and costs.",
-        "RESTARTING": "It is being stopped and started again.",
-        "MIGRATING": "It is being moved to another node.",
-        "DELETING": "It is being removed at the provider.",
-        "DELETED": "The provider no longer has it, as was asked for.",
-        "FAILED": "Something went wrong: see `failure`. A machine may still be there, and cost.",
+        "CREATING": "Accepted; choosing a region and creating it at the provider.",
+        "STARTING": "Created at the provider; the machine is starting.",
+        "RUNNING": "The machine is running.",
+        "HEALTH_CHECKING": "The machine is running; its endpoints are being probed.",
+        "READY": "Its endpoints respond, or it has none to check.",
+        "STOPPING": "Stopping.",
+        "EXITED": "Stopped. Its disk is kept and billed.",
+        "RESTARTING": "Restarting.",
+        "MIGRATING": "Migrating to another node.",
+        "DELETING": "Being deleted at the provider.",
+        "DELETED": "Deleted at the provider.",
+        "FAILED": "Failed: see `failure`. A machine may still exist and be billed.",
     },
 )
 described(
     Billing,
-    description="How the caller wants to pay.",
+    description="Requested billing option.",
     values={
-        "SPOT_THEN_ON_DEMAND": "In each region spot first, then on demand.",
-        "SPOT": "Only as spot: for less, and the provider may take it back.",
-        "ON_DEMAND": "Only on demand.",
+        "SPOT_THEN_ON_DEMAND": "Spot first, then on demand; `placement` says whether per region or in all regions.",
+        "SPOT": "Spot only: cheaper, but the provider may reclaim it.",
+        "ON_DEMAND": "On demand only.",
+    },
+)
+described(
+    PlacementOrder,
+    description="Order in which products and regions are tried.",
+    values={
+        "PRICE": "Spot in all regions before on demand in any, the lowest price first; at equal prices in the order of "
+        "regions.",
+        "REGION_ORDER": "Region by region in the given order; in each, spot before on demand.",
     },
 )
 
 
 @strawberry.type(description="Why an instance failed.")
 class InstanceFailure:
-    code: str = strawberry.field(description="A stable word for programs, such as HEALTH_CHECK_FAILED.")
-    message: str = strawberry.field(description="A sentence for people.")
+    code: str = strawberry.field(description="Stable error code, such as HEALTH_CHECK_FAILED.")
+    message: str = strawberry.field(description="Readable message.")
     actions: list[OperationKind] = strawberry.field(
-        description="What can be done next. DELETE always; the others only where a machine was made."
+        description="Operations possible now. DELETE always; others only if a machine was created."
     )
+
+    @strawberry.field(description=HELP)
+    def help(self) -> str | None:
+        return help_of(self.code)
 
 
 @strawberry.type(description="A name and its value.")
@@ -71,139 +89,161 @@ class KeyValue:
 @strawberry.type(description="A port that the instance exposes.")
 class Port:
     port: int = strawberry.field(description="The port inside the instance.")
-    type: str = strawberry.field(description="What it speaks: http or tcp, as the provider says it.")
+    type: str = strawberry.field(description="Protocol as the provider names it: http or tcp.")
 
 
-@strawberry.type(description="A port of the instance as it is reachable from outside, while it runs.")
+@strawberry.type(description="Public address of a port while the instance runs.")
 class Endpoint:
     port: int = strawberry.field(description="The port inside the instance.")
-    type: str = strawberry.field(description="What it speaks: http or tcp, as the provider says it.")
-    address: str = strawberry.field(description="A URL for http, host:port for tcp.")
+    type: str = strawberry.field(description="Protocol as the provider names it: http or tcp.")
+    address: str = strawberry.field(description="URL for http, host:port for tcp.")
 
 
-@strawberry.type(description="A GPU machine that somebody asked for.")
+@strawberry.type(description="A GPU instance.")
 class Instance(Node):
     row_id: strawberry.Private[UUID]
-    name: str = strawberry.field(description="Unique among the project's instances that are not deleted.")
-    status: InstanceStatus = strawberry.field(description="Where it stands.")
+    name: str = strawberry.field(description="Name, unique among the project's instances that are not deleted.")
+    status: InstanceStatus = strawberry.field(description="Status.")
     status_reason: str | None = strawberry.field(
-        description="Why it is there, as a word, where there is more to say: SPOT_RECLAIMED, STOPPED_OUTSIDE, ..."
+        description="Reason code of the status, if any: SPOT_RECLAIMED, STOPPED_OUTSIDE, MACHINE_MAY_EXIST, ..."
     )
-    status_since: datetime = strawberry.field(description="Since when it stands there.")
-    version: int = strawberry.field(description="Grows by one with every change; a higher one is newer.")
-    failure: InstanceFailure | None = strawberry.field(description="Why it failed; only when it has FAILED.")
-    product_name: str = strawberry.field(description="The product asked for, such as `RTX 4090 24GB`.")
-    gpu_count: int = strawberry.field(description="GPUs, 1 to 8.")
-    rootfs_size_gb: int = strawberry.field(description="Its root disk in GB, such as 60.")
-    billing: Billing = strawberry.field(description="How the caller wanted to pay.")
-    max_hourly_price: Money | None = strawberry.field(description="The most the caller allows for an hour.")
-    regions: list[str] = strawberry.field(description="The regions to try, in this order, such as AS-SGP-02.")
-    template_id: str | None = strawberry.field(description="The provider's template it was made from.")
-    image: str = strawberry.field(description="The container image, such as nginx:1.27.")
-    command: str | None = strawberry.field(description="What runs in it, where it is not the image's own.")
-    ports: list[Port] = strawberry.field(description="The ports asked for.")
-    labels: list[KeyValue] = strawberry.field(description="The caller's own notes.")
-    novita_id: str | None = strawberry.field(description="The provider's id, once it was made there.")
-    novita_status: str | None = strawberry.field(description="What the provider last called its state.")
-    region: str | None = strawberry.field(description="The region where it was made, such as AS-SGP-02.")
-    product_id: str | None = strawberry.field(description="The provider's product that it is.")
-    billing_mode: BillingMode | None = strawberry.field(description="How it is paid, once it was made.")
-    price_per_hour: Money | None = strawberry.field(description="What the whole instance costs an hour.")
-    endpoints: list[Endpoint] = strawberry.field(description="Where it can be reached, while it runs.")
-    spot_reclaim_at: datetime | None = strawberry.field(description="When the provider will take a spot instance back.")
-    observed_at: datetime | None = strawberry.field(description="When the provider was last asked about it.")
+    machine_may_exist: bool = strawberry.field(
+        description="Whether the provider did not respond to its creation, so that a machine without `novitaId` may "
+        "exist and be billed. It is being searched for; it is then linked to the instance or known to be absent."
+    )
+    status_since: datetime = strawberry.field(description="When the status last changed.")
+    version: int = strawberry.field(description="Increases by one with every change; higher is newer.")
+    failure: InstanceFailure | None = strawberry.field(description="Why it failed; null unless FAILED.")
+    product_name: str = strawberry.field(description="Requested product, such as `RTX 4090 24GB`.")
+    gpu_count: int = strawberry.field(description="Number of GPUs, 1 to 8.")
+    rootfs_size_gb: int = strawberry.field(description="Root disk in GB, such as 60.")
+    billing: Billing = strawberry.field(description="Requested billing option.")
+    max_hourly_price: Money | None = strawberry.field(description="Maximum price per hour set at creation.")
+    regions: list[str] = strawberry.field(description="Regions to try, such as AS-SGP-02; see `placement`.")
+    placement: PlacementOrder = strawberry.field(description="Order in which regions are tried.")
+    template_id: str | None = strawberry.field(description="Id of the provider template it was created from.")
+    image: str = strawberry.field(description="Container image, such as nginx:1.27.")
+    command: str | None = strawberry.field(description="Start command; null if it is the image's.")
+    ports: list[Port] = strawberry.field(description="Requested ports.")
+    labels: list[KeyValue] = strawberry.field(description="Your own labels.")
+    novita_id: str | None = strawberry.field(description="The provider's id, once created there.")
+    novita_status: str | None = strawberry.field(description="State last reported by the provider.")
+    region: str | None = strawberry.field(description="Region where it was created, such as AS-SGP-02.")
+    product_id: str | None = strawberry.field(description="The provider's product id.")
+    billing_mode: BillingMode | None = strawberry.field(description="Actual billing mode, once created.")
+    is_billed: bool = strawberry.field(
+        description="Whether the provider bills its machine now: from the pull of the image on, while it runs, stops, "
+        "restarts or migrates, also if the instance has FAILED. A stopped instance is billed for its disk only."
+    )
+    price_per_hour: Money | None = strawberry.field(
+        description="Price per hour of the whole instance; null while it is not billed, as when EXITED or DELETED."
+    )
+    running_price_per_hour: Money | None = strawberry.field(
+        description="Price per hour while it runs, whether it is billed now or not; null until it was created."
+    )
+    endpoints: list[Endpoint] = strawberry.field(description="Public endpoints while it runs.")
+    spot_reclaim_at: datetime | None = strawberry.field(description="When the provider will reclaim the spot instance.")
+    observed_at: datetime | None = strawberry.field(description="When its state was last read from the provider.")
+    is_degraded: bool = strawberry.field(
+        description="Whether its endpoints stopped responding after it became READY; the status stays READY."
+    )
+    degraded_since: datetime | None = strawberry.field(description="Since when it is degraded; null if it is not.")
     stale: bool = strawberry.field(
-        description="Whether it is moving and nobody could see where it stands for a while: this is the last known."
+        description="Whether its state is changing and could not be read from the provider recently; the data is "
+        "the last known."
     )
     stale_for: timedelta | None = strawberry.field(
-        description="How long ago a moving instance was last seen at the provider; null for one at rest."
+        description="Time since the provider was last read, while the state is changing; otherwise null."
     )
-    created_at: datetime = strawberry.field(description="When it was asked for.")
-    updated_at: datetime = strawberry.field(description="When anything about it last changed.")
-    estimated_ready_at: datetime | None = strawberry.field(description="When it will probably be READY.")
-    running_at: datetime | None = strawberry.field(description="When this run's machine was up.")
-    ready_at: datetime | None = strawberry.field(description="When this run was READY.")
-    deleted_at: datetime | None = strawberry.field(description="When it was gone at the provider.")
+    created_at: datetime = strawberry.field(description="Creation time.")
+    updated_at: datetime = strawberry.field(description="Time of the last change.")
+    estimated_ready_at: datetime | None = strawberry.field(description="Estimated time of READY.")
+    running_at: datetime | None = strawberry.field(description="When the machine of this run started running.")
+    ready_at: datetime | None = strawberry.field(description="When this run became READY.")
+    deleted_at: datetime | None = strawberry.field(description="When it was deleted at the provider.")
     actions: list[OperationKind] = strawberry.field(
-        description="The verbs that its status allows. While another operation is not over, only DELETE is accepted."
+        description="Operations that the status allows. While an operation is in progress, only DELETE is accepted."
     )
 
     @strawberry.field(description="Environment variables of the container.")
     async def env(self, info: Info) -> list[KeyValue]:
         return _pairs(await info.context.loaders.env.load(self.row_id))
 
-    @strawberry.field(description="What the probes of its endpoints found last in this run; null before the first.")
+    @strawberry.field(description="Latest health of its endpoints in this run; null before the first check.")
     async def health(self, info: Info) -> InstanceHealth | None:
         return InstanceHealth.of(await info.context.loaders.health.load(self.row_id))
 
-    @strawberry.field(description="Where its events are sent, if anywhere.")
+    @strawberry.field(description="Webhook that receives its events, if any.")
     async def webhook(self, info: Info) -> Annotated["Webhook", strawberry.lazy("schema.types.webhook")] | None:
-        from schema.types.webhook import Webhook  # noqa: PLC0415 - the two name each other
+        from schema.types.webhook import Webhook  # noqa: PLC0415 - the two types refer to each other
 
         found = await info.context.loaders.webhook.load(self.row_id)
         return None if found is None else Webhook(url=found[0], disabled_at=found[1])
 
-    @strawberry.field(description="The operation that is not over, if any.")
+    @strawberry.field(description="The operation in progress, if any.")
     async def open_operation(self, info: Info) -> Operation | None:
         row = await info.context.loaders.open_operation.load(self.row_id)
         return None if row is None else Operation.of(row)
 
-    @strawberry.field(description="Its newest operations, newest first. For more, ask for `operations`.")
+    @strawberry.field(description="Its latest operations, newest first. For more, use the query `operations`.")
     async def operations(self, info: Info, first: First = 10) -> list[Operation]:
         rows = await info.context.loaders.operations(check_first(first)).load(self.row_id)
         return [Operation.of(row) for row in rows]
 
     @classmethod
-    def of(cls, row: tables.Instance, *, seen_at: datetime | None = None, at: datetime | None = None) -> "Instance":
-        """`seen_at` where it is known better than the row does; `at` where the row is of another moment than now."""
+    def of(cls, row: tables.InstanceLike, *, seen_at: datetime | None = None, at: datetime | None = None) -> "Instance":
+        """`seen_at`: a later reading than the row's. `at`: the time of a row from the past; default now."""
         failure = None
         unseen = unseen_for(row, seen_at=seen_at, at=at)
-        possible = actions(InstanceStatus(row.status), has_machine=row.novita_id is not None)
+        # A process of an older release leaves READY without clearing the column.
+        degraded_since = row.degraded_since if row.status == InstanceStatus.READY else None
+        billed = is_billed(row.status, row.novita_status)
+        possible = actions(InstanceStatus(row.status), has_machine=has_machine(row))
         if row.failure_code is not None:
             failure = InstanceFailure(code=row.failure_code, message=row.failure_message or "", actions=possible)
-        return cls(
+        return convert(
+            cls,
+            row,
             row_id=row.id,
-            id=strawberry.ID(ids.shown(ids.INSTANCE, row.id)),
-            name=row.name,
+            id=strawberry.ID(ids.format_id(ids.INSTANCE, row.id)),
             status=InstanceStatus(row.status),
-            status_reason=row.status_reason,
-            status_since=row.status_since,
-            version=row.version,
+            machine_may_exist=row.status_reason == MACHINE_MAY_EXIST,
             failure=failure,
-            product_name=row.product_name,
-            gpu_count=row.gpu_count,
-            rootfs_size_gb=row.rootfs_size_gb,
             billing=Billing(row.billing),
+            placement=PlacementOrder(row.placement or PlacementOrder.REGION_ORDER),
             max_hourly_price=Money.of(row.max_hourly_price_e5),
-            regions=row.regions,
-            template_id=row.template_id,
-            image=row.image,
-            command=row.command,
             ports=[Port(port=port["port"], type=port["type"]) for port in row.ports],
             labels=_pairs(row.labels),
-            novita_id=row.novita_id,
-            novita_status=row.novita_status,
-            region=row.region,
-            product_id=row.product_id,
             billing_mode=BillingMode.of(row.billing_mode),
-            price_per_hour=Money.of(row.price_per_hour_e5),
+            is_billed=billed,
+            price_per_hour=Money.of(row.price_per_hour_e5) if billed else None,
+            running_price_per_hour=Money.of(row.price_per_hour_e5),
             endpoints=[
                 Endpoint(port=endpoint["port"], type=endpoint["type"], address=endpoint["address"])
                 for endpoint in row.endpoints
             ],
-            spot_reclaim_at=row.spot_reclaim_at,
-            observed_at=row.observed_at,
+            is_degraded=degraded_since is not None,
+            degraded_since=degraded_since,
             stale=unseen is not None and unseen > FRESH_FOR,
             stale_for=unseen,
-            created_at=row.created_at,
-            updated_at=row.updated_at,
-            estimated_ready_at=row.estimated_ready_at,
-            running_at=row.running_at,
-            ready_at=row.ready_at,
-            deleted_at=row.deleted_at,
             actions=possible,
         )
 
 
 def _pairs(values: dict[str, str]) -> list[KeyValue]:
     return [KeyValue(key=key, value=value) for key, value in sorted(values.items())]
+
+
+@strawberry.type(description="SSH access to an instance. It changes with every start.")
+class SshAccess:
+    secret: strawberry.Private[SecretStr | None]  # not printed by repr()
+    command: str = strawberry.field(description="SSH command, such as `ssh -p 32787 root@host`.")
+    is_running: bool = strawberry.field(description="Whether the SSH server is running, according to the provider.")
+
+    @strawberry.field(description="The password; null if the provider returns none. Pilotlight does not store it.")
+    def password(self) -> str | None:
+        return None if self.secret is None else self.secret.get_secret_value()
+
+    @classmethod
+    def of(cls, access: ssh.SshAccess) -> "SshAccess":
+        return convert(cls, access, secret=access.password)

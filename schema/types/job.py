@@ -1,4 +1,4 @@
-"""Jobs as operators see them."""
+"""Types of the job queue."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -6,41 +6,43 @@ from enum import StrEnum
 import strawberry
 
 from schema import ids
-from schema.types.node import Node
-from schema.types.page import PageInfo
-from schema.words import described
+from schema.enums import described
+from schema.ids import Node
+from schema.pagination import Connection, Edge
+from server.conversion import convert
 from server.db.tables.job import JobStatus
-from server.events.cursor import Cursor
-from server.queue import reads
+from server.events.event import Cursor
+from server.queue import queries
 from server.queue.kinds import DECLARED, Priority
 
 described(
     JobStatus,
-    description="Where a job stands. WAITING and RUNNING are open.",
+    description="Status of a job. WAITING and RUNNING are open.",
     values={
-        "WAITING": "For its time, or for a worker.",
-        "RUNNING": "A worker has it.",
+        "WAITING": "Waiting for its time or for a worker.",
+        "RUNNING": "Being run by a worker.",
         "SUCCEEDED": "Done.",
-        "FAILED": "Given up; it can be retried.",
-        "CANCELLED": "Called off.",
+        "FAILED": "Failed for good; it can be retried.",
+        "CANCELLED": "Cancelled.",
     },
 )
 described(
     Priority,
     name="JobPriority",
-    description="Who goes first. It ages: a LOW job that has waited for a minute goes before a new HIGH one.",
+    description="Order of execution. Waiting raises it: a LOW job that has waited a minute runs before a new HIGH one.",
     values={
-        "HIGH": "Somebody waits for it.",
-        "NORMAL": "The usual.",
-        "LOW": "It can wait.",
+        "HIGH": "Urgent: a user is waiting.",
+        "NORMAL": "The default.",
+        "LOW": "Not urgent.",
     },
 )
 
 
 class JobKind(StrEnum):
-    """What this server can do, and a word for what it can't."""
+    """The kinds this server knows, and OTHER for those of a newer version."""
 
     CREATE_INSTANCE = "CREATE_INSTANCE"
+    SETTLE_ATTEMPT = "SETTLE_ATTEMPT"
     MONITOR_INSTANCE = "MONITOR_INSTANCE"
     START_INSTANCE = "START_INSTANCE"
     MONITOR_STARTUP = "MONITOR_STARTUP"
@@ -53,6 +55,8 @@ class JobKind(StrEnum):
     SEND_WEBHOOK = "SEND_WEBHOOK"
     RECONCILE = "RECONCILE"
     WATCH_RECLAIM = "WATCH_RECLAIM"
+    WATCH_HEALTH = "WATCH_HEALTH"
+    PROBE_WATCHED = "PROBE_WATCHED"
     CLEANUP = "CLEANUP"
     OTHER = "OTHER"
 
@@ -61,105 +65,81 @@ class JobKind(StrEnum):
         return cls(kind) if kind in DECLARED else cls.OTHER
 
 
-# A kind that is declared and not here, or the other way round, stops the import.
+# The import fails if a declared kind is missing above, or the reverse.
 described(
     JobKind,
-    description="What a job does.",
+    description="Kind of a job: what it does.",
     values={kind: str(work.__doc__) for kind, work in DECLARED.items()}
-    | {"OTHER": "Something that this server does not know: a newer one beside it wrote it."},
+    | {"OTHER": "A kind that this server does not know, written by a newer version."},
 )
 
 
-@strawberry.type(description="One row of background work.")
+@strawberry.type(description="A background job.")
 class Job(Node):
-    kind: JobKind = strawberry.field(description="What is to be done.")
-    status: JobStatus = strawberry.field(description="Where it stands.")
-    priority: Priority = strawberry.field(description="Who goes first.")
-    instance_id: strawberry.ID | None = strawberry.field(description="The instance it is about.")
-    attempts: int = strawberry.field(description="Runs that failed so far; waiting for something is not failing.")
-    error_code: str | None = strawberry.field(description="Why the last one failed, as a word.")
-    error_message: str | None = strawberry.field(description="Why the last one failed, as a sentence.")
-    cancel_requested: bool = strawberry.field(description="Whether somebody asked for it to be cancelled.")
+    kind: JobKind = strawberry.field(description="Kind of the job.")
+    status: JobStatus = strawberry.field(description="Status.")
+    priority: Priority = strawberry.field(description="Priority.")
+    instance_id: strawberry.ID | None = strawberry.field(description="Id of its instance, if any.")
+    attempts: int = strawberry.field(description="Failed runs so far; polling does not count.")
+    error_code: str | None = strawberry.field(description="Error code of the last failure.")
+    error_message: str | None = strawberry.field(description="Error message of the last failure.")
+    cancel_requested: bool = strawberry.field(description="Whether cancellation was requested.")
     created_at: datetime = strawberry.field(description="When it was enqueued.")
-    run_at: datetime = strawberry.field(description="When it may run.")
-    claimed_at: datetime | None = strawberry.field(description="When a worker last took it.")
-    finished_at: datetime | None = strawberry.field(description="When it was over.")
+    run_at: datetime = strawberry.field(description="Earliest time of the next run.")
+    claimed_at: datetime | None = strawberry.field(description="When a worker last claimed it.")
+    finished_at: datetime | None = strawberry.field(description="When it ended.")
 
     @classmethod
-    def of(cls, job: reads.JobView) -> "Job":
-        return cls(
-            id=strawberry.ID(ids.shown_number(ids.JOB, job.id)),
+    def of(cls, job: queries.JobView) -> "Job":
+        return convert(
+            cls,
+            job,
+            id=strawberry.ID(ids.format_number(ids.JOB, job.id)),
             kind=JobKind.of(job.kind),
-            status=job.status,
-            priority=job.priority,
-            instance_id=strawberry.ID(ids.shown(ids.INSTANCE, job.instance_id)) if job.instance_id else None,
-            attempts=job.attempts,
-            error_code=job.error_code,
-            error_message=job.error_message,
-            cancel_requested=job.cancel_requested,
-            created_at=job.created_at,
-            run_at=job.run_at,
-            claimed_at=job.claimed_at,
-            finished_at=job.finished_at,
+            instance_id=strawberry.ID(ids.format_id(ids.INSTANCE, job.instance_id)) if job.instance_id else None,
         )
 
 
-@strawberry.type(description="One job of a page.")
-class JobEdge:
-    cursor: str = strawberry.field(description="The place right after this one.")
-    node: Job = strawberry.field(description="The job.")
+@strawberry.type(description="A job with its cursor.")
+class JobEdge(Edge[Job]):
+    pass
 
 
 @strawberry.type(description="A page of jobs.")
-class JobConnection:
-    edges: list[JobEdge] = strawberry.field(description="The jobs with their cursors.")
-    nodes: list[Job] = strawberry.field(description="The jobs alone.")
-    page_info: PageInfo = strawberry.field(description="Where this page stands.")
+class JobConnection(Connection[JobEdge, Job]):
+    pass
 
 
-@strawberry.type(description="How one kind of work is doing. Rates and times are of the last five minutes.")
+@strawberry.type(description="Statistics of one job kind. Rates and times are of the last five minutes.")
 class JobKindStats:
-    kind: JobKind = strawberry.field(description="The kind.")
-    waiting: int = strawberry.field(description="May run now and do not yet.")
-    scheduled: int = strawberry.field(description="Are to run later.")
-    running: int = strawberry.field(description="Are running.")
-    failed: int = strawberry.field(description="Were given up and can be retried.")
+    kind: JobKind = strawberry.field(description="Job kind.")
+    waiting: int = strawberry.field(description="Jobs due now and not yet running.")
+    scheduled: int = strawberry.field(description="Jobs scheduled for later.")
+    running: int = strawberry.field(description="Running jobs.")
+    failed: int = strawberry.field(description="Failed jobs; they can be retried.")
     oldest_waiting: timedelta | None = strawberry.field(
-        description="How long the first in the line has waited; null when none waits."
+        description="Waiting time of the oldest due job; null if none waits."
     )
-    finished_per_minute: float = strawberry.field(description="How many are done a minute.")
-    failed_per_minute: float = strawberry.field(description="How many are given up a minute.")
-    pickup_p50: timedelta | None = strawberry.field(description="From when it may run to a worker, median.")
-    pickup_p95: timedelta | None = strawberry.field(description="The same for the slowest twentieth.")
-    run_p50: timedelta | None = strawberry.field(description="How long one run takes, median.")
-    run_p95: timedelta | None = strawberry.field(description="The same for the slowest twentieth.")
-    paused_at: datetime | None = strawberry.field(description="Since when it is held back, if it is.")
+    finished_per_minute: float = strawberry.field(description="Jobs completed per minute.")
+    failed_per_minute: float = strawberry.field(description="Jobs failed per minute.")
+    pickup_p50: timedelta | None = strawberry.field(description="Time from due to claimed, median.")
+    pickup_p95: timedelta | None = strawberry.field(description="95th percentile of the same.")
+    run_p50: timedelta | None = strawberry.field(description="Duration of one run, median.")
+    run_p95: timedelta | None = strawberry.field(description="95th percentile of the same.")
+    paused_at: datetime | None = strawberry.field(description="When the kind was paused; null if it is not.")
 
     @classmethod
-    def of(cls, stats: reads.KindStats) -> "JobKindStats":
-        return cls(
-            kind=JobKind.of(stats.kind),
-            waiting=stats.waiting,
-            scheduled=stats.scheduled,
-            running=stats.running,
-            failed=stats.failed,
-            oldest_waiting=stats.oldest_waiting,
-            finished_per_minute=stats.finished_per_minute,
-            failed_per_minute=stats.failed_per_minute,
-            pickup_p50=stats.pickup_p50,
-            pickup_p95=stats.pickup_p95,
-            run_p50=stats.run_time_p50,
-            run_p95=stats.run_time_p95,
-            paused_at=stats.paused_at,
-        )
+    def of(cls, stats: queries.KindStats) -> "JobKindStats":
+        kind = JobKind.of(stats.kind)
+        return convert(cls, stats, kind=kind, run_p50=stats.run_time_p50, run_p95=stats.run_time_p95)
 
 
-@strawberry.type(description="How the queue is doing.")
+@strawberry.type(description="Statistics of the queue.")
 class JobStats:
-    kinds: list[JobKindStats] = strawberry.field(description="By kind of work.")
-    workers: int = strawberry.field(description="Leases of worker processes that are alive.")
-    cursor: str = strawberry.field(description="The place in the log that these figures belong to.")
+    kinds: list[JobKindStats] = strawberry.field(description="Statistics by job kind.")
+    workers: int = strawberry.field(description="Number of live workers.")
+    cursor: str = strawberry.field(description="Position of these numbers in the event log.")
 
     @classmethod
-    def of(cls, stats: reads.JobStats, cursor: Cursor) -> "JobStats":
+    def of(cls, stats: queries.JobStats, cursor: Cursor) -> "JobStats":
         return cls(kinds=[JobKindStats.of(kind) for kind in stats.kinds], workers=stats.workers, cursor=str(cursor))

@@ -1,7 +1,10 @@
-"""Money, exact."""
+"""Types: Money, BillingMode."""
+
+from enum import StrEnum
 
 import strawberry
 
+from schema.enums import described
 from schema.scalars import BigInt
 
 MICROS_PER_E5 = 10  # the provider counts in 1/100000 USD
@@ -15,3 +18,32 @@ class Money:
     @classmethod
     def of(cls, amount_e5: int | None) -> "Money | None":
         return None if amount_e5 is None else cls(amount_micros=BigInt(amount_e5 * MICROS_PER_E5), currency="USD")
+
+
+class BillingMode(StrEnum):
+    """The provider's values; an unknown one becomes OTHER."""
+
+    SPOT = "spot"
+    ON_DEMAND = "onDemand"
+    MONTHLY = "monthly"
+    OTHER = "other"
+
+    @classmethod
+    def of(cls, value: str | None) -> "BillingMode | None":
+        if not value:
+            return None
+        return cls(value) if value in _KNOWN else cls.OTHER
+
+
+_KNOWN = frozenset(BillingMode)
+
+described(
+    BillingMode,
+    description="Billing mode at the provider.",
+    values={
+        "SPOT": "Billed by the hour at a lower price; the provider may reclaim it.",
+        "ON_DEMAND": "Billed by the hour.",
+        "MONTHLY": "Billed monthly in advance; only adopted machines have it.",
+        "OTHER": "A billing mode that this server does not know.",
+    },
+)

@@ -1,4 +1,4 @@
-"""An operation as callers see it."""
+"""Types of an operation."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
@@ -8,12 +8,13 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.types.billing import BillingMode
-from schema.types.money import Money
-from schema.types.node import Node
-from schema.words import described
+from schema.enums import described
+from schema.ids import Node
+from schema.types.money import BillingMode, Money
+from server.conversion import convert
 from server.db import tables
-from server.words import PROGRESS, AttemptStatus, OperationKind, OperationPhase, OperationStatus
+from server.enums import PROGRESS, AttemptStatus, OperationKind, OperationPhase, OperationStatus
+from server.error_codes import help_of
 
 if TYPE_CHECKING:
     from schema.types.instance import Instance
@@ -21,130 +22,139 @@ if TYPE_CHECKING:
 
 described(
     OperationKind,
-    description="The verb of an operation.",
+    description="Kind of an operation.",
     values={
-        "CREATE": "Make it.",
-        "START": "Start one that has exited.",
-        "STOP": "Stop it.",
-        "RESTART": "Stop it and start it again at once.",
-        "MIGRATE": "Move it to another node of its region.",
-        "UPDATE": "Change it while it runs.",
-        "DELETE": "Remove it.",
+        "CREATE": "Create an instance.",
+        "START": "Start an exited instance.",
+        "STOP": "Stop an instance.",
+        "RESTART": "Restart an instance.",
+        "MIGRATE": "Migrate an instance to another node of its region.",
+        "UPDATE": "Change an instance without a restart.",
+        "DELETE": "Delete an instance.",
     },
 )
 described(
     OperationStatus,
-    description="Where an operation stands. QUEUED and RUNNING are open.",
+    description="Status of an operation. QUEUED and RUNNING are open.",
     values={
-        "QUEUED": "Accepted; no worker has taken it up yet.",
-        "RUNNING": "Under way.",
-        "SUCCEEDED": "Done.",
-        "FAILED": "Not done: see `error`.",
-        "CANCELLED": "Called off by `cancelOperation`.",
-        "SUPERSEDED": "A delete took its place.",
+        "QUEUED": "Accepted; no worker has started it yet.",
+        "RUNNING": "In progress.",
+        "SUCCEEDED": "Completed.",
+        "FAILED": "Failed: see `error`.",
+        "CANCELLED": "Cancelled by `cancelOperation`.",
+        "SUPERSEDED": "Replaced by a delete.",
     },
 )
 described(
     OperationPhase,
-    description="What an operation is doing now.",
+    description="Current step of an operation.",
     values={
         "WAITING": "Waiting for a worker.",
-        "PLACING": "Finding a region and a product, and asking for it.",
-        "STARTING": "Asking the provider to start it.",
-        "RESTARTING": "Asking the provider to restart it.",
-        "MIGRATING": "Asking the provider to move it.",
-        "PROVISIONING": "The provider has accepted; the machine is on its way up.",
-        "CHECKING_HEALTH": "The machine is up; what it serves is being probed.",
-        "STOPPING": "Seeing that it stops.",
-        "UPDATING": "Seeing that it changes.",
-        "DELETING": "Seeing that it is gone.",
-        "OVER": "It is over, however it ended.",
+        "PLACING": "Choosing region and product, and creating it at the provider.",
+        "STARTING": "Calling the provider to start it.",
+        "RESTARTING": "Calling the provider to restart it.",
+        "MIGRATING": "Calling the provider to migrate it.",
+        "PROVISIONING": "Accepted by the provider; the machine is starting.",
+        "CHECKING_HEALTH": "The machine is running; its endpoints are being probed.",
+        "STOPPING": "Stopping the machine.",
+        "UPDATING": "Applying the change at the provider.",
+        "DELETING": "Deleting the machine.",
+        "OVER": "Ended, with any result.",
     },
 )
 described(
     AttemptStatus,
-    description="How one try to create ended. While ASKING or UNKNOWN, nobody knows yet whether a machine was made.",
+    description="Status of one create attempt. While ASKING or UNKNOWN, a machine may or may not exist.",
     values={
-        "ASKING": "The provider is being asked.",
-        "UNKNOWN": "No clear answer came: the provider's list will tell.",
-        "CREATED": "A machine was made.",
-        "REJECTED": "The provider refused, or the region had nothing that fits.",
-        "ABSENT": "No clear answer came, and by now it is certain that no machine was made.",
+        "ASKING": "The provider is being called.",
+        "UNKNOWN": "The call had no clear result; the provider's list is being checked.",
+        "CREATED": "A machine was created.",
+        "REJECTED": "Refused by the provider, or the region had no matching product.",
+        "ABSENT": "The call had no clear result, but it is now certain that no machine was created.",
     },
 )
 
+HELP = "What you can do about it; null for a code that this server does not know."
 
-@strawberry.type(description="Why an operation failed.")
+
+@strawberry.type(description="Why an operation failed or waits.")
 class OperationError:
-    code: str = strawberry.field(description="A stable word for programs, such as READY_TIMEOUT.")
-    message: str = strawberry.field(description="A sentence for people.")
-    retryable: bool = strawberry.field(description="Whether asking again later makes sense.")
+    code: str = strawberry.field(description="Stable error code, such as READY_TIMEOUT.")
+    message: str = strawberry.field(description="Readable message.")
+    retryable: bool = strawberry.field(description="Whether repeating the request later can succeed.")
+
+    @strawberry.field(description=HELP)
+    def help(self) -> str | None:
+        return help_of(self.code)
 
 
-@strawberry.type(description="One try to create the instance in one region.")
+@strawberry.type(description="One attempt to create the instance in one region.")
 class Attempt:
-    number: int = strawberry.field(description="1 for the first of its operation.")
-    region: str = strawberry.field(description="The region's code, such as AS-SGP-02.")
-    status: AttemptStatus = strawberry.field(description="How it ended.")
-    billing_mode: BillingMode | None = strawberry.field(description="How it would have been paid.")
-    product_id: str | None = strawberry.field(description="The provider's product that was asked for.")
-    price_per_hour: Money | None = strawberry.field(description="What the whole instance would cost an hour.")
-    reason_code: str | None = strawberry.field(description="Why it was refused, as a word.")
-    reason_message: str | None = strawberry.field(description="Why it was refused, as a sentence.")
-    created_at: datetime = strawberry.field(description="When it began.")
-    finished_at: datetime | None = strawberry.field(description="When its end was known.")
+    number: int = strawberry.field(description="Number within its operation, starting at 1.")
+    region: str = strawberry.field(description="Region code, such as AS-SGP-02.")
+    status: AttemptStatus = strawberry.field(description="Status of the attempt.")
+    billing_mode: BillingMode | None = strawberry.field(description="Billing mode that was tried.")
+    product_id: str | None = strawberry.field(description="The provider's product id.")
+    price_per_hour: Money | None = strawberry.field(description="Price per hour of the whole instance.")
+    reason_code: str | None = strawberry.field(description="Reason code if refused.")
+    reason_message: str | None = strawberry.field(description="Reason as readable text if refused.")
+    created_at: datetime = strawberry.field(description="Start time.")
+    finished_at: datetime | None = strawberry.field(description="When its result was known.")
 
     @classmethod
     def of(cls, row: tables.Attempt) -> "Attempt":
-        return cls(
-            number=row.number,
-            region=row.region,
+        return convert(
+            cls,
+            row,
             status=AttemptStatus(row.status),
             billing_mode=BillingMode.of(row.billing_mode),
-            product_id=row.product_id,
             price_per_hour=Money.of(row.price_per_hour_e5),
-            reason_code=row.reason_code,
-            reason_message=row.reason_message,
-            created_at=row.created_at,
-            finished_at=row.finished_at,
         )
 
 
-@strawberry.type(description="One verb on one instance, with a beginning, attempts and an end.")
+@strawberry.type(description="One operation on one instance, such as CREATE or STOP, from request to result.")
 class Operation(Node):
     row_id: strawberry.Private[UUID]
     instance_row_id: strawberry.Private[UUID]
     token_row_id: strawberry.Private[UUID | None]
-    kind: OperationKind = strawberry.field(description="The verb.")
-    status: OperationStatus = strawberry.field(description="Where it stands.")
-    phase: OperationPhase = strawberry.field(description="What it is doing now.")
+    kind: OperationKind = strawberry.field(description="Kind.")
+    status: OperationStatus = strawberry.field(description="Status.")
+    phase: OperationPhase = strawberry.field(description="Current step.")
     progress: int = strawberry.field(
-        description="How far it is, 0 to 100, by its phase: WAITING 0; PLACING, STARTING, RESTARTING, MIGRATING 10; "
-        "PROVISIONING 40; STOPPING, UPDATING, DELETING 50; CHECKING_HEALTH 80; OVER 100. Never goes back."
+        description="Progress in percent, by phase: WAITING 0; PLACING, STARTING, RESTARTING, MIGRATING 10; "
+        "PROVISIONING 40; STOPPING, UPDATING, DELETING 50; CHECKING_HEALTH 80; OVER 100. Never "
+        "decreases."
     )
-    version: int = strawberry.field(description="Grows by one with every change; a higher one is newer.")
-    error: OperationError | None = strawberry.field(description="Why it failed; only when it has FAILED.")
-    created_at: datetime = strawberry.field(description="When it was accepted.")
-    started_at: datetime | None = strawberry.field(description="When a worker first took it up.")
+    version: int = strawberry.field(description="Increases by one with every change; higher is newer.")
+    error: OperationError | None = strawberry.field(description="Why it failed; null unless FAILED.")
+    last_error: OperationError | None = strawberry.field(
+        description="Why an open operation waits: the provider's last error. Null once a later call has succeeded, and "
+        "when it has ended."
+    )
+    created_at: datetime = strawberry.field(description="When the request was accepted.")
+    started_at: datetime | None = strawberry.field(description="When a worker first started it.")
     finished_at: datetime | None = strawberry.field(description="When it ended.")
-    estimated_ready_at: datetime | None = strawberry.field(description="When it will probably be over.")
+    estimated_ready_at: datetime | None = strawberry.field(description="Estimated end.")
 
-    @strawberry.field(description="The instance it is about, as it is now.")
+    @strawberry.field(description="The instance, in its current state.")
     async def instance(self, info: Info) -> Annotated["Instance", strawberry.lazy("schema.types.instance")]:
-        from schema.types.instance import Instance  # noqa: PLC0415 - the two types name each other
+        from schema.types.instance import Instance  # noqa: PLC0415 - the two types refer to each other
 
         row = await info.context.loaders.instance.load(self.instance_row_id)
         if row is None:
             raise LookupError("an operation without an instance")
         return Instance.of(row)
 
-    @strawberry.field(description="The token that asked for it; null where nobody did, as when it was found changed.")
+    @strawberry.field(
+        description="Token that requested it; null if Pilotlight started it, for example after a change at the "
+        "provider."
+    )
     async def requested_by(self, info: Info) -> Annotated["Token", strawberry.lazy("schema.types.token")] | None:
-        from schema.types.token import Token  # noqa: PLC0415 - loaded by whoever needs it
+        from schema.types.token import Token  # noqa: PLC0415 - the two types refer to each other
 
-        return await Token.found(info, self.token_row_id)
+        return await Token.load(info, self.token_row_id)
 
-    @strawberry.field(description="Every try to create the instance, in order; empty for other verbs.")
+    @strawberry.field(description="Create attempts, in order; empty for other kinds.")
     async def attempts(self, info: Info) -> list[Attempt]:
         return [Attempt.of(row) for row in await info.context.loaders.attempts.load(self.row_id)]
 
@@ -155,19 +165,19 @@ class Operation(Node):
             error = OperationError(
                 code=row.error_code, message=row.error_message or "", retryable=bool(row.error_retryable)
             )
-        return cls(
+        return convert(
+            cls,
+            row,
             row_id=row.id,
             instance_row_id=row.instance_id,
             token_row_id=row.requested_by,
-            id=strawberry.ID(ids.shown(ids.OPERATION, row.id)),
+            id=strawberry.ID(ids.format_id(ids.OPERATION, row.id)),
             kind=OperationKind(row.kind),
             status=OperationStatus(row.status),
             phase=OperationPhase(row.phase),
             progress=PROGRESS[OperationPhase(row.phase)],
-            version=row.version,
             error=error,
-            created_at=row.created_at,
-            started_at=row.started_at,
-            finished_at=row.finished_at,
-            estimated_ready_at=row.estimated_ready_at,
+            last_error=None
+            if row.last_error_code is None
+            else OperationError(code=row.last_error_code, message=row.last_error_message or "", retryable=True),
         )

@@ -1,97 +1,101 @@
-"""The server itself, as callers see it."""
+"""Types of serverInfo."""
 
 from datetime import datetime, timedelta
 
 import strawberry
 
 from schema.context import Info
-from schema.words import described
-from server import facts
+from schema.enums import described
+from server import server_info
 
 described(
-    facts.BreakerState,
-    description="Whether the provider is being called.",
+    server_info.BreakerState,
+    description="State of the circuit breaker for provider calls.",
     values={
-        "CLOSED": "All is well: it is called.",
-        "OPEN": "It failed so often that it is not called for a while; what needs it is refused at once.",
-        "HALF_OPEN": "That while is over: the next call decides.",
+        "CLOSED": "Normal: calls are sent.",
+        "OPEN": "Too many failures: no calls are sent for a while, and requests that need the provider fail at once.",
+        "HALF_OPEN": "The pause is over: the next call decides.",
     },
 )
 described(
-    facts.DatabaseKind,
-    description="Where the rows are.",
-    values={"EMBEDDED": "In a PostgreSQL that `pilotlight up` runs itself.", "EXTERNAL": "In the one of DATABASE_URL."},
+    server_info.DatabaseKind,
+    description="Where the database runs.",
+    values={"EMBEDDED": "PostgreSQL run by `pilotlight up`.", "EXTERNAL": "PostgreSQL at DATABASE_URL."},
 )
 
 
-@strawberry.type(description="The way to the provider, as this process sees it.")
+@strawberry.type(description="Connection to the provider, as seen by this process.")
 class ProviderInfo:
-    host: str = strawberry.field(description="Its host, such as api.novita.ai.")
-    is_simulator: bool = strawberry.field(description="Whether that is a simulator: then nothing real is created.")
-    breaker: facts.BreakerState = strawberry.field(
-        description="The worst of its circuits: one per route and one for it."
+    host: str = strawberry.field(description="Host name, such as api.novita.ai.")
+    is_simulator: bool = strawberry.field(
+        description="Whether the provider is a simulator; then nothing real is created."
     )
-    retry_at: datetime | None = strawberry.field(description="When it is called again; null while it is called.")
-    suspended: list[str] = strawberry.field(description="The circuits that are not closed, such as `host`.")
+    breaker: server_info.BreakerState = strawberry.field(
+        description="Worst state of its circuit breakers: one per route and one for the host."
+    )
+    retry_at: datetime | None = strawberry.field(description="When calls resume; null while calls are sent.")
+    suspended: list[str] = strawberry.field(description="Circuit breakers that are not closed, such as `host`.")
 
 
 @strawberry.type(description="The database.")
 class DatabaseInfo:
-    kind: facts.DatabaseKind = strawberry.field(description="Where it is.")
+    kind: server_info.DatabaseKind = strawberry.field(description="Where it runs.")
     version: str = strawberry.field(description="PostgreSQL's version, such as 18.4.")
 
 
-@strawberry.type(description="The log of events.")
+@strawberry.type(description="The event log.")
 class EventLogInfo:
-    head: str = strawberry.field(description="The cursor of the newest event: watch from it to miss nothing.")
+    head: str = strawberry.field(description="Cursor of the newest event; subscribe from it to miss nothing.")
     has_sequencer: bool = strawberry.field(
-        description="Whether some process gives events their places. Without one nothing new is told; one is elected "
-        "within a second."
+        description="Whether a process assigns event positions. Without one no new events are sent; a new one is "
+        "elected within a second."
     )
     is_followed: bool = strawberry.field(
-        description="Whether this process reads the log, and so can tell its watchers."
+        description="Whether this process reads the event log and can serve subscriptions."
     )
 
 
-@strawberry.type(description="How much can be asked for at once.")
+@strawberry.type(description="Limits of one request.")
 class ServerLimits:
-    page_size: int = strawberry.field(description="The largest `first`.")
-    nodes: int = strawberry.field(description="The most ids of `nodes`.")
-    bulk_size: int = strawberry.field(description="The most ids of `stopInstances` and `deleteInstances`.")
-    filter_values: int = strawberry.field(description="The most values of one field of a filter.")
-    await_timeout: timedelta = strawberry.field(description="The longest `timeout` of `awaitOperation`.")
-    event_retention: timedelta = strawberry.field(description="How long past events can be read and replayed.")
-    sockets_per_token: int = strawberry.field(description="WebSockets and streams of one token at once, per process.")
+    page_size: int = strawberry.field(description="Maximum of `first`.")
+    nodes: int = strawberry.field(description="Maximum number of ids in `nodes`.")
+    bulk_size: int = strawberry.field(description="Maximum number of ids in `stopInstances` and `deleteInstances`.")
+    filter_values: int = strawberry.field(description="Maximum number of values in one filter field.")
+    await_timeout: timedelta = strawberry.field(description="Maximum `timeout` of `awaitOperation`.")
+    event_retention: timedelta = strawberry.field(description="How long events can be read and replayed.")
+    sockets_per_token: int = strawberry.field(
+        description="Maximum concurrent WebSockets and event streams per token and process."
+    )
 
 
-@strawberry.type(description="What this server can do beyond the usual.")
+@strawberry.type(description="Optional features.")
 class ServerFeatures:
-    signs_webhooks: bool = strawberry.field(description="Whether it has a key to sign webhooks with.")
-    shares_caches: bool = strawberry.field(description="Whether its caches are shared with other processes.")
-    private_webhooks: bool = strawberry.field(description="Whether webhooks may go to addresses that are not public.")
+    signs_webhooks: bool = strawberry.field(description="Whether webhooks are signed.")
+    shares_caches: bool = strawberry.field(description="Whether caches are shared with other processes.")
+    private_webhooks: bool = strawberry.field(description="Whether webhooks may be sent to private addresses.")
 
 
-@strawberry.type(description="One setting of the server.")
+@strawberry.type(description="A setting of the server.")
 class Setting:
-    name: str = strawberry.field(description="The environment variable, such as MAX_CONCURRENT_JOBS.")
-    value: str = strawberry.field(description="Its value as one would write it, such as 30s.")
+    name: str = strawberry.field(description="Environment variable, such as MAX_CONCURRENT_JOBS.")
+    value: str = strawberry.field(description="Value, such as 30s.")
 
 
-@strawberry.type(description="The server: the process that answers, and what it needs.")
+@strawberry.type(description="The server process and its dependencies.")
 class ServerInfo:
     version: str = strawberry.field(description="Pilotlight's version, such as 0.1.0.")
-    started_at: datetime = strawberry.field(description="When this process began.")
-    uptime: timedelta = strawberry.field(description="How long ago that was.")
-    provider: ProviderInfo = strawberry.field(description="The way to the provider.")
+    started_at: datetime = strawberry.field(description="Start time of this process.")
+    uptime: timedelta = strawberry.field(description="Time since the start.")
+    provider: ProviderInfo = strawberry.field(description="Connection to the provider.")
     database: DatabaseInfo = strawberry.field(description="The database.")
-    event_log: EventLogInfo = strawberry.field(description="The log of events.")
+    event_log: EventLogInfo = strawberry.field(description="The event log.")
     workers: int = strawberry.field(
-        description="Workers that are alive, in all processes; each process has two. 0: accepted work waits."
+        description="Live workers in all processes; each process has two. 0: accepted operations wait."
     )
-    limits: ServerLimits = strawberry.field(description="How much can be asked for at once.")
-    features: ServerFeatures = strawberry.field(description="What it can do beyond the usual.")
+    limits: ServerLimits = strawberry.field(description="Limits of one request.")
+    features: ServerFeatures = strawberry.field(description="Optional features.")
 
-    @strawberry.field(description="How it is set, by name. Secrets and addresses are left out.")
+    @strawberry.field(description="Settings, by name, without secrets and addresses.")
     def settings(self, info: Info) -> list[Setting]:
-        shown = info.context.services.facts.settings()
+        shown = info.context.services.server_info.settings()
         return [Setting(name=name, value=value) for name, value in shown.items()]

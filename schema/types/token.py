@@ -1,4 +1,4 @@
-"""Who may call, and for whom."""
+"""Types: Role, Project, Token, Viewer."""
 
 from datetime import datetime
 from uuid import UUID
@@ -7,57 +7,54 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.types.node import Node
-from schema.types.page import PageInfo
-from schema.words import described
-from server.auth import projects, reads
+from schema.enums import described
+from schema.ids import Node
+from schema.pagination import CountedConnection, Edge
+from server.conversion import convert
 from server.db import tables
-from server.words import Role
+from server.enums import Role
 
 described(
     Role,
-    description="What a token may do. Each role may do what those before it may.",
+    description="Role of a token. Each role includes the ones before it.",
     values={
-        "READER": "Read and watch.",
-        "OPERATOR": "Also ask for things: create, start, stop, delete, retry.",
-        "ADMIN": "Also rule over the project: its tokens and the secret of its webhooks. An ADMIN of the project "
-        "`default` runs the server.",
+        "READER": "Queries and subscriptions.",
+        "OPERATOR": "Also mutations: create, start, stop, delete, retry.",
+        "ADMIN": "Also tokens and webhook secret of the project. An ADMIN of the project `default` administers the "
+        "server.",
     },
 )
 
 
-@strawberry.type(description="Owns instances and all that hangs on them. What one has is invisible to another.")
+@strawberry.type(
+    description="A project owns instances, operations, webhooks and tokens. Projects can't see each other's data."
+)
 class Project(Node):
     row_id: strawberry.Private[UUID]
-    name: str = strawberry.field(description="Unique, 1 to 100 characters; never changes.")
-    created_at: datetime = strawberry.field(description="When it was made.")
+    name: str = strawberry.field(description="Unique name, 1 to 100 characters; never changes.")
+    created_at: datetime = strawberry.field(description="Creation time.")
 
     @classmethod
     def of(cls, row: tables.Project) -> "Project":
-        return cls(
-            row_id=row.id,
-            id=strawberry.ID(ids.shown(ids.PROJECT, row.id)),
-            name=row.name,
-            created_at=row.created_at,
-        )
+        return convert(cls, row, row_id=row.id, id=strawberry.ID(ids.format_id(ids.PROJECT, row.id)))
 
 
-@strawberry.type(description="What a caller presents. Its secret is shown once, when it is made; only a hash is kept.")
+@strawberry.type(description="An API token. Its secret is shown once, at creation; only a hash is stored.")
 class Token(Node):
     project_row_id: strawberry.Private[UUID]
     maker_row_id: strawberry.Private[UUID | None]
     revoker_row_id: strawberry.Private[UUID | None]
-    name: str = strawberry.field(description="What it is for, 1 to 100 characters, such as `backend of the shop`.")
-    role: Role = strawberry.field(description="What it may do.")
-    hint: str = strawberry.field(description="The last four characters of its secret, to tell it from others.")
-    created_at: datetime = strawberry.field(description="When it was made.")
-    expires_at: datetime | None = strawberry.field(description="From when on it opens nothing; null: never.")
-    revoked_at: datetime | None = strawberry.field(description="When it was revoked, if it was.")
+    name: str = strawberry.field(description="Name, 1 to 100 characters, such as `backend of the shop`.")
+    role: Role = strawberry.field(description="Role of the token.")
+    hint: str = strawberry.field(description="Last four characters of the secret.")
+    created_at: datetime = strawberry.field(description="Creation time.")
+    expires_at: datetime | None = strawberry.field(description="Expiry time; null: never.")
+    revoked_at: datetime | None = strawberry.field(description="When it was revoked; null if it was not.")
     last_used_at: datetime | None = strawberry.field(
-        description="When it was last presented, to about a minute; null: never."
+        description="When it was last used, to about a minute; null: never."
     )
 
-    @strawberry.field(description="Whose it is.")
+    @strawberry.field(description="Project of the token.")
     async def project(self, info: Info) -> Project:
         row = await info.context.loaders.project.load(self.project_row_id)
         if row is None:
@@ -65,84 +62,61 @@ class Token(Node):
         return Project.of(row)
 
     @strawberry.field(
-        description="The token it was made with; null where it was made at the terminal, or by those who run the "
-        "server for another project."
+        description="Token it was created with; null if created on the command line or by a server administrator of "
+        "another project."
     )
     async def created_by(self, info: Info) -> "Token | None":
-        return await Token.found(info, self.maker_row_id)
+        return await Token.load(info, self.maker_row_id)
 
-    @strawberry.field(description="The token it was revoked with; null in the same cases, and while it is good.")
+    @strawberry.field(description="Token it was revoked with; null in the same cases and if not revoked.")
     async def revoked_by(self, info: Info) -> "Token | None":
-        return await Token.found(info, self.revoker_row_id)
+        return await Token.load(info, self.revoker_row_id)
 
     @classmethod
-    async def found(cls, info: Info, token_id: UUID | None) -> "Token | None":
-        """One of the caller's project."""
+    async def load(cls, info: Info, token_id: UUID | None) -> "Token | None":
+        """A token of the caller's project."""
         row = None if token_id is None else await info.context.loaders.token.load(token_id)
         return None if row is None else cls.of(row)
 
     @classmethod
     def of(cls, row: tables.Token) -> "Token":
-        return cls(
+        return convert(
+            cls,
+            row,
             project_row_id=row.project_id,
             maker_row_id=row.created_by,
             revoker_row_id=row.revoked_by,
-            id=strawberry.ID(ids.shown(ids.TOKEN, row.id)),
-            name=row.name,
+            id=strawberry.ID(ids.format_id(ids.TOKEN, row.id)),
             role=Role(row.role),
-            hint=row.hint,
-            created_at=row.created_at,
-            expires_at=row.expires_at,
-            revoked_at=row.revoked_at,
-            last_used_at=row.last_used_at,
         )
 
 
-@strawberry.type(description="Who is asking.")
+@strawberry.type(description="The caller.")
 class Viewer:
-    token: Token = strawberry.field(description="The token of this request.")
-    project: Project = strawberry.field(description="The project that it belongs to; all that is seen is this one's.")
-    role: Role = strawberry.field(description="What it may do.")
+    token: Token = strawberry.field(description="Token of this request.")
+    project: Project = strawberry.field(description="Project of the token; all visible data belongs to it.")
+    role: Role = strawberry.field(description="Role of the token.")
     runs_server: bool = strawberry.field(
-        description="Whether this is an ADMIN of the project `default`, who may also make projects, give out tokens "
-        "for others, pause jobs, empty caches and take machines over."
+        description="Whether this is an ADMIN of the project `default`, who may also create projects and their tokens, "
+        "pause jobs, clear caches and adopt machines."
     )
 
 
-@strawberry.type(description="One token of a page.")
-class TokenEdge:
-    cursor: str = strawberry.field(description="The place right after this one.")
-    node: Token = strawberry.field(description="The token.")
+@strawberry.type(description="A token with its cursor.")
+class TokenEdge(Edge[Token]):
+    pass
 
 
 @strawberry.type(description="A page of tokens.")
-class TokenConnection:
-    project_row_id: strawberry.Private[UUID]
-    wanted: strawberry.Private[reads.TokenFilter]
-    edges: list[TokenEdge] = strawberry.field(description="The tokens with their cursors.")
-    nodes: list[Token] = strawberry.field(description="The tokens alone.")
-    page_info: PageInfo = strawberry.field(description="Where this page stands.")
-
-    @strawberry.field(description="How many there are in all; counted only if asked for.")
-    async def total_count(self, info: Info) -> int:
-        async with info.context.read() as session:
-            return await reads.count_tokens(session, project_id=self.project_row_id, wanted=self.wanted)
+class TokenConnection(CountedConnection[TokenEdge, Token]):
+    pass
 
 
-@strawberry.type(description="One project of a page.")
-class ProjectEdge:
-    cursor: str = strawberry.field(description="The place right after this one.")
-    node: Project = strawberry.field(description="The project.")
+@strawberry.type(description="A project with its cursor.")
+class ProjectEdge(Edge[Project]):
+    pass
 
 
 @strawberry.type(description="A page of projects.")
-class ProjectConnection:
-    only: strawberry.Private[UUID | None]
-    edges: list[ProjectEdge] = strawberry.field(description="The projects with their cursors.")
-    nodes: list[Project] = strawberry.field(description="The projects alone.")
-    page_info: PageInfo = strawberry.field(description="Where this page stands.")
-
-    @strawberry.field(description="How many there are in all; counted only if asked for.")
-    async def total_count(self, info: Info) -> int:
-        async with info.context.read() as session:
-            return await projects.count_projects(session, only=self.only)
+class ProjectConnection(CountedConnection[ProjectEdge, Project]):
+    pass

@@ -1,20 +1,20 @@
-"""Who is asking."""
+"""The caller of a request."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from server.words import Role
+from server.enums import Role
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A token's owner, as the rest of the code sees it."""
+    """The identity behind a token: its project and role."""
 
     project_id: UUID
     token_id: UUID
     role: Role
-    expires_at: datetime | None = None  # requests are over before that matters; sockets are not
+    expires_at: datetime | None = None  # for WebSockets, which may outlive it
 
     def may(self, role: Role) -> bool:
         """Whether this caller may do what `role` may."""

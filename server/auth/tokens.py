@@ -1,4 +1,4 @@
-"""Making and recognising bearer tokens. Only hashes are stored."""
+"""Creates and authenticates bearer tokens. Only hashes are stored."""
 
 import asyncio
 import hashlib
@@ -10,30 +10,31 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 import structlog
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
+from server.auth.wrong_tokens import WrongTokens
 from server.clock import new_id, now
-from server.db.engine import Database
-from server.db.signals import Signals
+from server.db.database import Database
+from server.db.notify import Notifier
+from server.db.outages import DATABASE_ERRORS
 from server.db.tables import Project, Token
-from server.db.trouble import DATABASE_TROUBLE
-from server.words import Role
+from server.enums import Role
 
 log = structlog.get_logger(__name__)
 
-TOPIC = "token"  # for whoever changes what a token may do
+TOPIC = "token"  # notified when a token is changed or revoked
 PREFIX = "pl_"
 DEFAULT_PROJECT = "default"
-SEEN_EVERY = timedelta(minutes=1)  # `last_used_at` is for people; a write per request would be a write per read
-BELIEVED = timedelta(seconds=5)  # how long a revoked token may still open something where the word of it got lost
-MOST_KNOWN = 10_000
+LAST_USED_INTERVAL = timedelta(minutes=1)  # of writing `last_used_at`: otherwise every read would cost a write
+CALLER_TTL = timedelta(seconds=5)  # how long a revoked token may still work if its notification is lost
+CACHED_CALLERS_MAX = 10_000
 
 
 def new_secret() -> str:
-    """256 random bits: no guessing, so a fast hash is enough to store them."""
+    """256 random bits can't be guessed, so a fast hash is enough to store them."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
@@ -50,7 +51,7 @@ async def create_token(
     secret: str,
     expires_at: datetime | None = None,
 ) -> UUID:
-    """Store a token for a project, making the project if there is none of that name. The same secret again is no-op."""
+    """Store a token for a project, creating the project if needed. Repeating it with the same secret is a no-op."""
     project_id = await ensure_project(session, project)
     row = await session.execute(
         insert(Token)
@@ -79,97 +80,127 @@ async def ensure_project(session: AsyncSession, name: str) -> UUID:
     return row.scalar_one()
 
 
-async def any_token(session: AsyncSession) -> bool:
-    """Whether anybody could call the API at all."""
-    return (await session.execute(select(Token.id).where(_is_valid()).limit(1))).first() is not None
+async def any_token(session: AsyncSession, *, is_loopback: bool = True) -> bool:
+    """Whether there is a token that a server on such an address accepts."""
+    return (await session.execute(select(Token.id).where(_is_valid(is_loopback)).limit(1))).first() is not None
+
+
+async def limit_to_loopback(session: AsyncSession, secret: str) -> None:
+    """Refuse this token from now on wherever others can reach the server."""
+    await session.execute(update(Token).where(Token.hash == hash_of(secret)).values(is_loopback_only=True))
 
 
 class Tokens:
-    """Recognises callers, and remembers when each was last seen.
+    """Authenticates callers, and records when each token was last used.
 
-    A token that was found good is believed for `BELIEVED`, so that a busy caller costs no query; whoever revokes one
-    says so (`will_change(session, TOPIC)`), and every process looks again. What is not good is never remembered.
+    A valid token is cached for `CALLER_TTL`, so that a busy caller costs no query. Revoking one notifies `TOPIC`, and
+    every process clears its cache. Invalid tokens are not cached, but limited per address before a query is spent.
     """
 
-    def __init__(self, database: Database, signals: Signals | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        notifier: Notifier | None = None,
+        *,
+        wrong_tokens: WrongTokens | None = None,
+        is_loopback: bool = True,
+    ) -> None:
+        """`is_loopback`: whether only this machine can reach the server; development tokens are valid then."""
         self._database = database
-        self._bell = None if signals is None else signals.wakeup(TOPIC)
-        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
-        self._looks: dict[bytes, asyncio.Task[Caller | None]] = {}
-        self._seen: dict[UUID, datetime] = {}
+        self._is_loopback = is_loopback
+        self._wrong_tokens = wrong_tokens or WrongTokens(0)
+        # Hashes of tokens that were right before: they are looked up whatever else comes from their address, which may
+        # be a proxy's.
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+        self._wakeup = None if notifier is None else notifier.subscribe(TOPIC)
+        self._cached: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
+        self._lookups: dict[bytes, asyncio.Task[Caller | None]] = {}
+        self._recorded: dict[UUID, datetime] = {}
         self._used: dict[UUID, datetime] = {}
         self._writing: asyncio.Task[None] | None = None
 
-    async def caller_of(self, secret: str) -> Caller | None:
-        """Whose token this is; None when it is nobody's, expired or revoked."""
-        if self._bell is not None and self._bell.heard():
+    async def caller_of(self, secret: str, *, address: str = "") -> Caller | None:
+        """The caller with this token; None if it is unknown, expired or revoked. Raises TooManyWrongTokens."""
+        if self._wakeup is not None and self._wakeup.consume():
             self.forget()
         key = hash_of(secret)
-        known = self._known.get(key)
-        if known is None or known[1] <= time.monotonic():
-            caller = await self._looked_up(key)
+        cached = self._cached.get(key)
+        if cached is None or cached[1] <= time.monotonic():
+            caller = await self._limited_lookup(key, address)
         else:
-            caller = known[0]
+            caller = cached[0]
         if caller is None or (caller.expires_at is not None and caller.expires_at <= now()):
             return None
-        self._note_use(caller.token_id)
+        self._record_use(caller.token_id)
         return caller
 
     def forget(self) -> None:
-        """A token was changed: none is believed any more, nor what is being looked up now."""
-        self._known.clear()
-        self._looks.clear()
+        """Clear the cache after a token was changed; look-ups in progress are not cached either."""
+        self._cached.clear()
+        self._lookups.clear()
 
     async def still_valid(self, token_ids: Collection[UUID]) -> frozenset[UUID]:
-        """Those that are neither expired nor revoked."""
+        """The tokens that are neither expired nor revoked."""
         async with self._database.read() as session:
-            found = await session.execute(select(Token.id).where(Token.id.in_(token_ids), _is_valid()))
+            found = await session.execute(select(Token.id).where(Token.id.in_(token_ids), _is_valid(self._is_loopback)))
             return frozenset(found.scalars())
 
     async def close(self) -> None:
-        """Write down what is left to be written."""
+        """Wait for pending writes of `last_used_at`."""
         if self._writing is not None:
             await self._writing
 
-    async def _looked_up(self, key: bytes) -> Caller | None:
-        """One query for all who come with the same token at the same time."""
-        look = self._looks.get(key)
-        if look is None:
-            look = self._looks[key] = asyncio.create_task(self._look_up(key))
-        # Shielded: one caller who goes away must not take the answer from the others.
-        return await asyncio.shield(look)
+    async def _limited_lookup(self, key: bytes, address: str) -> Caller | None:
+        if key in self._known:
+            return await self._shared_lookup(key)
+        self._wrong_tokens.take(address)
+        caller = await self._shared_lookup(key)
+        if caller is not None:
+            self._wrong_tokens.give_back(address)
+            self._known[key] = None
+            if len(self._known) > CACHED_CALLERS_MAX:
+                self._known.popitem(last=False)
+        return caller
+
+    async def _shared_lookup(self, key: bytes) -> Caller | None:
+        """One query for simultaneous callers with the same token."""
+        lookup = self._lookups.get(key)
+        if lookup is None:
+            lookup = self._lookups[key] = asyncio.create_task(self._look_up(key))
+        # Shielded: one cancelled caller must not cancel the look-up for the others.
+        return await asyncio.shield(lookup)
 
     async def _look_up(self, key: bytes) -> Caller | None:
         me = asyncio.current_task()
-        begun = time.monotonic()  # what is read now may be over by the time it is here
+        began = time.monotonic()  # the TTL counts from before the read
         try:
             async with self._database.read() as session:
                 found = await session.execute(
                     select(Token.id, Token.project_id, Token.role, Token.expires_at).where(
-                        Token.hash == key, _is_valid()
+                        Token.hash == key, _is_valid(self._is_loopback)
                     )
                 )
                 row = found.first()
             if row is None:
                 return None
             caller = Caller(project_id=row.project_id, token_id=row.id, role=Role(row.role), expires_at=row.expires_at)
-            if self._looks.get(key) is me:  # else somebody was revoked while we looked
-                self._known[key] = (caller, begun + BELIEVED.total_seconds())
-                self._known.move_to_end(key)
-                if len(self._known) > MOST_KNOWN:
-                    self._known.popitem(last=False)
+            if self._lookups.get(key) is me:  # else a token was changed during the look-up
+                self._cached[key] = (caller, began + CALLER_TTL.total_seconds())
+                self._cached.move_to_end(key)
+                if len(self._cached) > CACHED_CALLERS_MAX:
+                    self._cached.popitem(last=False)
             return caller
         finally:
-            if self._looks.get(key) is me:
-                del self._looks[key]
+            if self._lookups.get(key) is me:
+                del self._lookups[key]
 
-    def _note_use(self, token_id: UUID) -> None:
-        """Written beside the request, together with those of others who came meanwhile."""
+    def _record_use(self, token_id: UUID) -> None:
+        """Written in the background, batched with the uses of other tokens."""
         moment = now()
-        seen = self._seen.get(token_id)
-        if seen is not None and moment - seen < SEEN_EVERY:
+        seen = self._recorded.get(token_id)
+        if seen is not None and moment - seen < LAST_USED_INTERVAL:
             return
-        self._seen[token_id] = moment
+        self._recorded[token_id] = moment
         self._used[token_id] = moment
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_uses())
@@ -179,13 +210,14 @@ class Tokens:
             used, self._used = self._used, {}
             try:
                 async with self._database.write() as session:
-                    # In one order: two processes must not wait for each other's rows.
+                    # Sorted, so that two processes can't deadlock.
                     for token_id, moment in sorted(used.items()):
                         await session.execute(update(Token).where(Token.id == token_id).values(last_used_at=moment))
-            except DATABASE_TROUBLE as error:
+            except DATABASE_ERRORS as error:
                 log.warning("token.use_not_noted", error=type(error).__name__)
 
 
-def _is_valid() -> ColumnElement[bool]:
+def _is_valid(is_loopback: bool) -> ColumnElement[bool]:
     moment = now()
-    return Token.revoked_at.is_(None) & (Token.expires_at.is_(None) | (Token.expires_at > moment))
+    is_for_here = true() if is_loopback else ~Token.is_loopback_only
+    return is_for_here & Token.revoked_at.is_(None) & (Token.expires_at.is_(None) | (Token.expires_at > moment))

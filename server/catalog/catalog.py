@@ -1,94 +1,138 @@
-"""What there is to buy and to run, as the provider last said: regions, products, templates, registry auths."""
+"""The provider's regions, products, templates and registry credentials, read through caches."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
-from server.catalog.cache import Cache
-from server.catalog.caches import Caches
-from server.novita.client import NovitaClient
-from server.novita.wire import Cluster, Product, RegistryAuth, Template
+import structlog
 
-__all__ = ["Catalog", "Cluster", "Product", "RegistryAuth", "Template"]
+from server.cache.cache import Cache
+from server.cache.dated import Dated, DatedCache
+from server.cache.registry import Caches
+from server.errors import NovitaError
+from server.novita.client import NovitaClient
+from server.novita.models import Cluster, Product, RegistryAuth, Template
+
+__all__ = ["Catalog", "Cluster", "Listing", "Product", "RegistryAuth", "Template"]
+
+log = structlog.get_logger(__name__)
 
 REGIONS = "regions"
+BILLING_MODES = ("spot", "onDemand")
 REGISTRY_AUTHS = "registryAuths"
-# Short: somebody who has just stored a credential wants to use it.
+# Short: a credential that was just stored must be usable soon.
 REGISTRY_TTL = timedelta(seconds=30)
 TEMPLATE_PAGE = 100
-MOST_TEMPLATE_PAGES = 50
+TEMPLATE_PAGES_MAX = 50
+
+# When it was read, and whether it is stale.
+Listing = Dated[Sequence[Product]]
+
+
+def _key(cluster_id: str | None, billing_mode: str, gpu_count: int) -> str:
+    return f"{cluster_id or '*'} {billing_mode} {gpu_count}"
 
 
 class Catalog:
-    """Read through caches, so that a warm create makes no provider call at all."""
+    """Reads through caches, so that a create with warm caches makes no provider call before its own.
+
+    While the provider can't be reached, regions, products and templates are returned for `stale_for` after their TTL,
+    marked as stale.
+    """
 
     def __init__(
-        self, novita: NovitaClient, *, product_ttl: timedelta, template_ttl: timedelta, caches: Caches | None = None
+        self,
+        novita: NovitaClient,
+        *,
+        product_ttl: timedelta,
+        template_ttl: timedelta,
+        stale_for: timedelta = timedelta(0),
+        caches: Caches | None = None,
     ) -> None:
         self._novita = novita
         caches = caches or Caches()
-        self._regions: Cache[Sequence[Cluster]] = caches.new(REGIONS, Sequence[Cluster], ttl=product_ttl, max_size=1)
-        self._products: Cache[Sequence[Product]] = caches.new(
-            "products", Sequence[Product], ttl=product_ttl, max_size=500
+        self._regions: DatedCache[Sequence[Cluster]] = caches.dated(
+            REGIONS, tuple[Cluster, ...], ttl=product_ttl, stale_for=stale_for, max_size=1
         )
-        self._templates: Cache[Template] = caches.new("templates", Template, ttl=template_ttl, max_size=1000)
+        self._products: DatedCache[Sequence[Product]] = caches.dated(
+            "products", tuple[Product, ...], ttl=product_ttl, stale_for=stale_for, max_size=500
+        )
+        self._templates: DatedCache[Template] = caches.dated(
+            "templates", Template, ttl=template_ttl, stale_for=stale_for, max_size=1000
+        )
         self._template_lists: Cache[Sequence[Template]] = caches.new(
-            "templateLists", Sequence[Template], ttl=template_ttl, max_size=50
+            "templateLists", tuple[Template, ...], ttl=template_ttl, max_size=50
         )
         self._registry_auths: Cache[Sequence[RegistryAuth]] = caches.new(
-            REGISTRY_AUTHS, Sequence[RegistryAuth], ttl=REGISTRY_TTL, max_size=1
+            REGISTRY_AUTHS, tuple[RegistryAuth, ...], ttl=REGISTRY_TTL, max_size=1
         )
 
     async def regions(self) -> Sequence[Cluster]:
-        return await self._regions.get(REGIONS, self._novita.clusters)
+        return (await self._regions.get(REGIONS, self._novita.clusters)).value
 
-    async def products(self, cluster_id: str, billing_mode: str) -> Sequence[Product]:
-        """Every product of one region that can be paid in that way ("spot" or "onDemand")."""
+    async def products(self, cluster_id: str | None, billing_mode: str, *, gpu_count: int = 1) -> Listing:
+        """Every product of one region that has this billing mode ("spot" or "onDemand").
+
+        Stock is that for `gpu_count` GPUs in one machine. Without a region: of all regions, where a product counts as
+        in stock if any of its regions has it.
+        """
         return await self._products.get(
-            f"{cluster_id} {billing_mode}",
-            lambda: self._novita.products(cluster_id=cluster_id, billing=billing_mode),
+            _key(cluster_id, billing_mode, gpu_count),
+            lambda: self._novita.products(cluster_id=cluster_id, billing=billing_mode, gpu_count=gpu_count),
         )
 
-    def is_at_hand(self, *, template_id: str | None = None) -> bool:
-        """Whether the regions, and that template, are known without asking anybody."""
-        return self._regions.is_at_hand(REGIONS) and (template_id is None or self._templates.is_at_hand(template_id))
+    def is_cached(self, *, template_id: str | None = None) -> bool:
+        """Whether the regions, and the template if given, are cached."""
+        return self._regions.is_fresh(REGIONS) and (template_id is None or self._templates.is_fresh(template_id))
 
-    def has_products(self, cluster_id: str, billing_mode: str) -> bool:
-        """Whether they are known without asking anybody."""
-        return self._products.is_at_hand(f"{cluster_id} {billing_mode}")
+    def are_products_cached(self, cluster_id: str | None, billing_mode: str, *, gpu_count: int = 1) -> bool:
+        return self._products.is_fresh(_key(cluster_id, billing_mode, gpu_count))
 
     async def template(self, template_id: str) -> Template:
         """Raises ProviderNotFound."""
-        return await self._templates.get(template_id, lambda: self._novita.template(template_id))
+        return (await self._templates.get(template_id, lambda: self._novita.template(template_id))).value
 
     async def templates(self, *, name: str | None = None, channels: Sequence[str] = ()) -> Sequence[Template]:
-        """Every template, all pages of them; `name` matches a part."""
+        """All templates; `name` matches a part."""
         key = " ".join([*sorted(channels), name or ""])
         return await self._template_lists.get(key, lambda: self._all_templates(name, tuple(channels)))
 
     async def registry_auths(self, *, fresh: bool = False) -> Sequence[RegistryAuth]:
-        """Stored credentials by name, without the credential."""
+        """Stored registry credentials, without their passwords."""
         if fresh:
             await self._registry_auths.drop(REGISTRY_AUTHS)
         return await self._registry_auths.get(REGISTRY_AUTHS, self._novita.registry_auths)
 
     async def has_registry_auth(self, auth_id: str) -> bool:
-        """Whether the provider has that credential; a missing one is looked for once more, past the cache."""
+        """Whether the provider has that credential; on a miss the cache is bypassed once."""
         for fresh in (False, True):
             if any(auth.id == auth_id for auth in await self.registry_auths(fresh=fresh)):
                 return True
         return False
 
-    async def forget_products(self) -> None:
-        """After a refusal for want of stock: what we hold is out of date."""
-        await self._products.clear()
+    async def forget_products(self, cluster_id: str, billing_mode: str, *, gpu_count: int) -> None:
+        """For a create that was refused as out of stock: what is cached about this region and mode is outdated."""
+        for place in (cluster_id, None):
+            await self._products.drop(_key(place, billing_mode, gpu_count))
+
+    async def warm(self) -> None:
+        """Read what requests usually need: the regions, and the products of each for one GPU."""
+        try:
+            places = [cluster.id for cluster in await self.regions()]
+            await asyncio.gather(*(self.products(place, mode) for place in places for mode in BILLING_MODES))
+            await asyncio.gather(*(self.products(None, mode) for mode in BILLING_MODES))
+        except NovitaError as error:
+            log.info("catalog.not_warmed", code=error.code, error=error.message)
 
     async def _all_templates(self, name: str | None, channels: Sequence[str]) -> Sequence[Template]:
-        found: dict[str, Template] = {}
-        for page in range(1, MOST_TEMPLATE_PAGES + 1):
-            answer = await self._novita.templates(page=page, page_size=TEMPLATE_PAGE, name=name, channels=channels)
-            before = len(found)
-            found.update((template.id, template) for template in answer.items)
-            is_last = len(answer.items) < TEMPLATE_PAGE and (answer.total is None or len(found) >= answer.total)
-            if is_last or len(found) == before:
+        templates: dict[str, Template] = {}
+        for page in range(1, TEMPLATE_PAGES_MAX + 1):
+            response = await self._novita.templates(page=page, page_size=TEMPLATE_PAGE, name=name, channels=channels)
+            before = len(templates)
+            templates.update((template.id, template) for template in response.items)
+            is_last = len(response.items) < TEMPLATE_PAGE and (
+                response.total is None or len(templates) >= response.total
+            )
+            if is_last or len(templates) == before:
                 break
-        return tuple(found.values())
+        return tuple(templates.values())

@@ -1,4 +1,4 @@
-"""Bringing a database to the tables that this code knows, once, however many processes start at the same moment."""
+"""Runs migrations, once even if several processes start together, and checks the revision of a database."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,18 +12,21 @@ from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 import migrations
-from server.db.engine import Database
-from server.db.trouble import DATABASE_TROUBLE
-from server.db.url import shown
-from server.errors import StartupProblem
+from server.db.database import Database
+from server.db.hosts import PrimaryConnector, redacted
+from server.db.outages import DATABASE_ERRORS, is_database_away
+from server.db.timeouts import Timeouts
+from server.errors import DatabaseAway, StartupProblem
 
-# Any number will do as long as nobody else in that database uses it.
+# Any number that no other program uses in this database.
 LOCK = 0x70696C6F74
-LOOK_AGAIN = 0.2  # seconds
-OLDEST_SERVER = 15
-# Written beside the revision, for code that does not know that one.
+LOCK_POLL_SECONDS = 0.2  # seconds
+MIN_SERVER_VERSION = 15
+# Building a large index must not time out; each migration sets its own timeout of locks.
+MIGRATION_TIMEOUTS = Timeouts(statement=timedelta(hours=12), lock=timedelta(hours=12), idle=timedelta(minutes=1))
+# Stored beside the revision, for older code that does not know that revision.
 OLDEST_CODE = "oldest code: "
-FIRST_TO_BE_FOLLOWED = "0006"  # the first release whose processes were run beside those of the next
+FIRST_ROLLING_RELEASE = "0006"  # the first release that can run beside its successor
 
 
 def known_head() -> str:
@@ -35,26 +38,26 @@ def known_head() -> str:
 
 
 async def current_revision(database: Database) -> str | None:
-    """Where the database stands; None when it is empty."""
+    """The revision of the database; None if it is empty."""
     async with database.engine.connect() as connection:
         return await _revision(connection)
 
 
 async def upgrade(url: str, revision: str = "head") -> None:
-    """Go up to `revision`. Whoever comes second waits for the first, then finds nothing to do."""
+    """Upgrade to `revision`. A second process waits for the first and then has nothing to do."""
     await _locked(url, lambda config: command.upgrade(config, revision))
 
 
 async def downgrade(url: str, revision: str) -> None:
-    """Go back down to `revision` ("base" empties the database)."""
+    """Downgrade to `revision` ("base" empties the database)."""
     await _locked(url, lambda config: command.downgrade(config, revision))
 
 
 async def check_is_current(database: Database) -> None:
-    """Refuse to run on tables that this code does not know, unless they say that it may.
+    """Refuse an older revision, and a newer one unless it states that this code still works with it.
 
-    A newer version adds to the tables before it takes away, so that processes of both run side by side while one is
-    replaced by the other; they must be able to start again meanwhile.
+    A newer version adds to the tables before it removes anything, so that old and new processes run side by side
+    during a rolling update; old processes must be able to restart meanwhile.
     """
     async with database.engine.connect() as connection:
         revision = await _revision(connection)
@@ -70,39 +73,39 @@ async def check_is_current(database: Database) -> None:
 
 
 async def check_server(url: str) -> None:
-    """One clear sentence when the server can't be used."""
+    """Raises StartupProblem if the server can't be used; DatabaseAway if that may change by itself."""
     try:
-        # Without a cache of statements: it may be a pooler.
-        connection = await Database(url).connect(statement_cache_size=0, server_settings={})
-    except (*DATABASE_TROUBLE, ValueError) as error:
-        reason = str(error) or type(error).__name__
-        raise StartupProblem(f"can't use the database at {shown(url)}: {reason}") from None
+        # No statement cache: the URL may be a pooler.
+        connection = await PrimaryConnector(url).connect(statement_cache_size=0)
+    except (*DATABASE_ERRORS, ValueError) as error:
+        problem = DatabaseAway if is_database_away(error) else StartupProblem
+        raise problem(f"can't use the database at {redacted(url)}: {str(error) or type(error).__name__}") from None
     try:
         version = connection.get_server_version()
     finally:
         await connection.close()
-    if version.major < OLDEST_SERVER:
+    if version.major < MIN_SERVER_VERSION:
         raise StartupProblem(
-            f"the database at {shown(url)} is PostgreSQL {version.major}; version {OLDEST_SERVER} or newer is needed"
+            f"the database at {redacted(url)} is PostgreSQL {version.major}; "
+            f"version {MIN_SERVER_VERSION} or newer is needed"
         )
 
 
 async def _locked(url: str, run: Callable[[Config], None]) -> None:
-    # Neither waiting for another process nor building an index on a large table may run into a timeout.
-    database = Database(url, pool_size=1, command_timeout=timedelta(hours=12), name="pilotlight migrate")
+    database = Database(url, pool_size=1, timeouts=MIGRATION_TIMEOUTS, name="pilotlight migrate")
     try:
         async with database.engine.connect() as connection:
-            # Asked again and again rather than waited for: whoever waits inside a statement holds a snapshot, and the
-            # one who migrates would wait for that snapshot to end before an index is complete.
+            # Polled: a waiting statement holds a snapshot, and a concurrent index build in the migrating process would
+            # wait for that snapshot to end.
             while not (await connection.execute(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": LOCK})).scalar():
                 await connection.rollback()
-                await asyncio.sleep(LOOK_AGAIN)
+                await asyncio.sleep(LOCK_POLL_SECONDS)
             revision = await _revision(connection)
-            await connection.rollback()  # the lock is the session's and stays; closing the connection gives it back
+            await connection.rollback()  # keeps the session's lock, which ends with the connection
             if revision is not None:
                 _refuse_newer(revision)
             await connection.run_sync(_run_on, run)
-            await _say_oldest_code(connection)
+            await _record_oldest_code(connection)
             await connection.commit()
     finally:
         await database.close()
@@ -140,16 +143,16 @@ def _is_known(revision: str) -> bool:
 
 
 async def _oldest_code(connection: AsyncConnection) -> str | None:
-    """The head of the oldest code that can still work with these tables, as whoever migrated them has said."""
-    said = await connection.execute(text("SELECT obj_description('alembic_version'::regclass, 'pg_class')"))
-    return str(said.scalar() or "").removeprefix(OLDEST_CODE) or None
+    """The head of the oldest code that still works with these tables, as stored by the last migration."""
+    comment = await connection.execute(text("SELECT obj_description('alembic_version'::regclass, 'pg_class')"))
+    return str(comment.scalar() or "").removeprefix(OLDEST_CODE) or None
 
 
-async def _say_oldest_code(connection: AsyncConnection) -> None:
-    """A migration that takes something away has `oldest_code`: the head from which on nobody uses it any more."""
+async def _record_oldest_code(connection: AsyncConnection) -> None:
+    """A migration that removes something has `oldest_code`: the first head whose code does not use it."""
     revision = await _revision(connection)
     if revision is None:
         return
     scripts = ScriptDirectory.from_config(_config()).iterate_revisions(revision, "base")
-    oldest = max(str(getattr(script.module, "oldest_code", FIRST_TO_BE_FOLLOWED)) for script in scripts)
+    oldest = max(str(getattr(script.module, "oldest_code", FIRST_ROLLING_RELEASE)) for script in scripts)
     await connection.execute(text(f"COMMENT ON TABLE alembic_version IS '{OLDEST_CODE}{oldest}'"))

@@ -1,5 +1,8 @@
-"""One line of the log: what happened, to what, by whom, and how things stood right after it."""
+"""Events of the log, their types, and the cursors that mark a position in it."""
 
+import binascii
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -8,9 +11,11 @@ from uuid import UUID
 
 import orjson
 
+from server.errors import Refused
+
 
 class EventType(StrEnum):
-    """What this code can announce. A reader may meet others: newer processes write to the same log."""
+    """The types that this code writes. Readers may meet others: newer processes write to the same log."""
 
     INSTANCE_CREATED = "instance.created"
     INSTANCE_STARTING = "instance.starting"
@@ -25,18 +30,19 @@ class EventType(StrEnum):
     INSTANCE_DELETED = "instance.deleted"
     INSTANCE_FAILED = "instance.failed"
     INSTANCE_CHANGED = "instance.changed"  # something other than the status
-    INSTANCE_ORPHAN_FOUND = "instance.orphan_found"  # a machine that was made for it and belongs to nobody now
+    INSTANCE_ORPHAN_FOUND = "instance.orphan_found"  # a machine was created for it and has no owner now
     OPERATION_STARTED = "operation.started"
     OPERATION_CHANGED = "operation.changed"
     OPERATION_FINISHED = "operation.finished"
     HEALTH_CHECKED = "health.checked"
+    HEALTH_CHANGED = "health.changed"  # a READY instance is degraded, or no longer
     SPOT_RECLAIM_SCHEDULED = "spot.reclaim_scheduled"
     ATTEMPT_FINISHED = "attempt.finished"
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Shared by all readers of a process, so nobody may change `data` in place."""
+    """Shared by all readers of a process, so `data` must not be changed in place."""
 
     position: int
     id: UUID
@@ -44,7 +50,7 @@ class Event:
     project_id: UUID
     instance_id: UUID | None
     operation_id: UUID | None
-    caused_by: UUID | None  # the token, where a caller was behind it
+    caused_by: UUID | None  # the token of the caller, if a caller caused it
     data: dict[str, Any]
     occurred_at: datetime
 
@@ -59,7 +65,7 @@ class Row(Protocol):
 
 
 def event_of(row: Row) -> Event:
-    """From a row with `COLUMNS`; a raw connection gives JSON as text, a session gives it read already."""
+    """From a row with `COLUMNS`; raw connections return JSON as text, sessions return it parsed."""
     data = row["data"]
     return Event(
         position=row["position"],
@@ -72,3 +78,40 @@ def event_of(row: Row) -> Event:
         data=orjson.loads(data) if isinstance(data, str) else data,
         occurred_at=row["occurred_at"],
     )
+
+
+VERSION = 1
+_LAYOUT = struct.Struct(">Bqq")
+_LENGTH = 23  # characters, without padding
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A reader has seen everything up to and including `position` of the log identified by `epoch`.
+
+    A position alone would fit any log: after a restored backup it would silently skip the events written since.
+    """
+
+    epoch: int
+    position: int
+
+    def __str__(self) -> str:
+        return urlsafe_b64encode(_LAYOUT.pack(VERSION, self.epoch, self.position)).rstrip(b"=").decode()
+
+    @classmethod
+    def parse(cls, value: str) -> "Cursor":
+        """Refuses any text that `str(cursor)` can't have produced."""
+        if len(value) != _LENGTH:
+            raise invalid_cursor()
+        try:
+            version, epoch, position = _LAYOUT.unpack(urlsafe_b64decode(value + "="))
+        except (binascii.Error, struct.error, ValueError):
+            raise invalid_cursor() from None
+        cursor = cls(epoch, position)
+        if version != VERSION or position < 0 or str(cursor) != value:
+            raise invalid_cursor()
+        return cursor
+
+
+def invalid_cursor() -> Refused:
+    return Refused("INVALID_CURSOR", "This cursor was not issued by this server; start again without one.", ("after",))

@@ -1,14 +1,19 @@
-"""The partitions of the log: made ahead by the sequencer, so that no insert ever lacks one."""
+"""The partitions of the event table: created ahead by the sequencer, dropped by retention."""
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import asyncpg
 import structlog
 
+from server.clock import now
+from server.db.database import Database
+from server.db.pool import RawPool
+
 log = structlog.get_logger(__name__)
 
-# Retention drops whole partitions: a quiet installation keeps up to this many events for longer than it asked. At
-# about 1 KB each that is some 200 MB; smaller ones would make planning slower where there are many.
+# Retention drops whole partitions where it can, and deletes single events of the oldest one that it must keep: about
+# 200 MB at 1 KB each. Smaller partitions would slow down planning on large logs.
 PARTITION_SIZE = 200_000
 
 BOUNDS = r"""
@@ -23,7 +28,7 @@ BOUNDS = r"""
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Holds the positions from `first` up to, not including, `beyond`."""
+    """Holds the positions from `first` up to, but not including, `beyond`."""
 
     name: str
     first: int
@@ -31,15 +36,14 @@ class Partition:
 
 
 async def partitions(connection: "asyncpg.Connection[asyncpg.Record]") -> list[Partition]:
-    """All there are, oldest first."""
+    """All partitions, oldest first."""
     return [Partition(row["name"], row["first"], row["beyond"]) for row in await connection.fetch(BOUNDS)]
 
 
 async def make_partitions(connection: "asyncpg.Connection[asyncpg.Record]", *, head: int, size: int) -> int:
-    """Make what is missing for one whole partition of room after `head`; returns the first position without room.
+    """Ensure room for one whole partition after `head`; returns the first position without a partition.
 
-    Somebody else's lock on the log (an index being built, a manual ANALYZE) may be in the way: then there is as much
-    room as there was.
+    If another session holds a lock on the table (an index build, a manual ANALYZE), no partition is added for now.
     """
     existing = await partitions(connection)
     beyond = max(existing[-1].beyond if existing else 0, head + 1)
@@ -53,9 +57,68 @@ async def make_partitions(connection: "asyncpg.Connection[asyncpg.Record]", *, h
 
 
 async def _make(connection: "asyncpg.Connection[asyncpg.Record]", *, first: int, beyond: int) -> None:
-    # Made apart and then attached: CREATE ... PARTITION OF would lock every reader of the log out, ATTACH none.
+    # Created and then attached: CREATE ... PARTITION OF would block every reader of the log, ATTACH blocks none.
     name = f"event_from_{first}"
     async with connection.transaction():
         await connection.execute("SET LOCAL lock_timeout = '200ms'")
         await connection.execute(f"CREATE TABLE {name} (LIKE event INCLUDING ALL)")
         await connection.execute(f"ALTER TABLE event ATTACH PARTITION {name} FOR VALUES FROM ({first}) TO ({beyond})")
+
+
+HEAD = "SELECT head FROM event_log"
+WRITTEN_AT = "SELECT occurred_at FROM event WHERE position = $1"
+# Oldest first and without a hole: a cursor is good as long as the event after it is there.
+DELETE_OLD = """
+    WITH oldest AS MATERIALIZED (
+        SELECT position, occurred_at FROM event ORDER BY position LIMIT $2
+    ), kept AS (
+        SELECT min(position) AS first FROM oldest WHERE occurred_at >= $1
+    )
+    DELETE FROM event WHERE position IN (
+        SELECT position FROM oldest WHERE position < coalesce((SELECT first FROM kept), position + 1))
+"""
+
+
+async def delete_old_events(pool: RawPool, *, older_than: timedelta, limit: int) -> int:
+    """Delete events of a partition that is still in use; returns how many."""
+    return int((await pool.execute(DELETE_OLD, now() - older_than, limit)).rsplit(" ", 1)[1])
+
+
+async def drop_old_events(database: Database, older_than: timedelta) -> int:
+    """Drop the partitions whose events are all older; returns the number of dropped events."""
+    before = now() - older_than
+    dropped = 0
+    connection = await database.connect()
+    try:
+        while count := await _drop_oldest(connection, before):
+            dropped += count
+    except asyncpg.LockNotAvailableError:
+        log.info("events.in_use", dropped=dropped)
+    finally:
+        await connection.close()
+    return dropped
+
+
+async def _drop_oldest(connection: "asyncpg.Connection[asyncpg.Record]", before: datetime) -> int:
+    """Drop one partition in a transaction of its own, so that a crash never leaves half of it."""
+    async with connection.transaction():
+        await connection.execute("SET LOCAL lock_timeout = '3s'")
+        # One process at a time; this lock does not block readers or the sequencer.
+        await connection.execute("LOCK TABLE event IN SHARE UPDATE EXCLUSIVE MODE")
+        oldest = next(iter(await partitions(connection)), None)
+        if oldest is None:
+            return 0
+        if oldest.beyond > (await connection.fetchval(HEAD) or 0) + 1:
+            return 0  # it is still being filled
+        # The event at the last position shows how old the partition is: events are numbered moments after they are
+        # written. If it is gone, so are all before it: see DELETE_OLD.
+        newest = await connection.fetchval(WRITTEN_AT, oldest.beyond - 1)
+        if newest is not None and newest >= before:
+            return 0
+        # Autovacuum yields to this lock, but only after a second; DROP alone would not wait that long.
+        await connection.execute(f"LOCK TABLE {oldest.name} IN SHARE UPDATE EXCLUSIVE MODE")
+        # While DROP waits for a reader, all others queue behind it: skip and retry at the next clean-up.
+        await connection.execute("SET LOCAL lock_timeout = '300ms'")
+        await connection.execute(f"DROP TABLE {oldest.name}")
+    log.info("events.dropped", first=oldest.first, last=oldest.beyond - 1)
+    return oldest.beyond - oldest.first

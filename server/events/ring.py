@@ -1,4 +1,4 @@
-"""The newest events of the log in memory, without a hole."""
+"""The newest events of the log in memory, without gaps."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from server.events.event import Event
 
 
 class Ring:
-    """`head` is the position of the last event handed to live readers; the ring ends exactly there."""
+    """`head` is the position of the last event; live readers have been offered everything up to it."""
 
     def __init__(self, size: int) -> None:
         self._events: deque[Event] = deque(maxlen=size)
@@ -26,10 +26,10 @@ class Ring:
         self.head = event.position
 
     def covers(self, position: int) -> bool:
-        """Whether everything after that position is here (nothing, if it is at or beyond the head)."""
+        """Whether all events after that position are in the ring (none, if it is at or beyond the head)."""
         return position >= self.head - len(self._events)
 
     def after(self, position: int) -> Iterator[Event]:
-        """Ask `covers` first."""
+        """The events after that position; check `covers` first."""
         skipped = position - (self.head - len(self._events))
         return islice(self._events, max(skipped, 0), None)

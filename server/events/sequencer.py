@@ -1,4 +1,4 @@
-"""Giving committed events their place in the log: one elected process moves them from `outbox` to `event`."""
+"""Numbers committed events: one elected process moves them from `outbox` to `event`."""
 
 import asyncio
 import contextlib
@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import asyncpg
 import structlog
 
-from server.db.engine import Database
-from server.db.signals import Signals
-from server.db.trouble import DATABASE_TROUBLE
-from server.events.epoch import WITNESS_WITHIN, LogState, confirm_epoch, note_replication
+from server.db.database import Database
+from server.db.notify import Notifier
+from server.db.outages import DATABASE_ERRORS
+from server.events.log_identity import PROMOTION_TIMEOUT, LogState, confirm_epoch, record_replication
 from server.events.partitions import PARTITION_SIZE, make_partitions, partitions
 from server.observe import metrics
 
@@ -21,32 +21,27 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-LOCK = 0x6576656E74  # any number that nobody else in that database uses
+LOCK = 0x6576656E74  # any number that no other program uses in this database
 BATCH = 1000
-POLL_EVERY = timedelta(milliseconds=500)  # the safety net below the wake-ups
-# A leader that hangs, or whose machine is gone, must not keep the lock: the server ends a session that was silent for
-# this long. One that works speaks every POLL_EVERY.
-SILENT_FOR = timedelta(seconds=10)
-MAKE_ROOM_EVERY = timedelta(seconds=5)  # at most, when a partition could not be made and there is still room
-TRY_AGAIN_AFTER = timedelta(milliseconds=250)  # how long the log stands still, at most, after a leader died
-NOTE_REPLICATION_EVERY = timedelta(seconds=1)
-ANSWER_WITHIN = timedelta(seconds=30)
+POLL_INTERVAL = timedelta(milliseconds=500)  # in case a notification is lost
+# A leader that hangs, or whose machine is gone, must not keep the lock: the server ends a session that is silent for
+# this long. A working leader sends a statement every POLL_INTERVAL.
+SILENCE_TIMEOUT = timedelta(seconds=10)
+PARTITION_RETRY_INTERVAL = timedelta(seconds=5)  # after a partition could not be created and there is still room
+ELECTION_INTERVAL = timedelta(milliseconds=250)  # the longest pause of the log after a leader died
+REPLICATION_CHECK_INTERVAL = timedelta(seconds=1)
+STATEMENT_TIMEOUT = timedelta(seconds=30)
 
-STAND = """
-    SELECT pg_try_advisory_lock($1) AS is_elected, epoch, head
-    FROM (VALUES (1)) AS one LEFT JOIN event_log ON true
-"""
-
-# Why nothing is lost and no instance's events change places:
-# - Two events of one instance were appended under its row's lock: the second drew its seq, and committed, after the
-#   first had committed. So a snapshot that has the second has the first, with a lower seq: both are in one batch in
-#   order of seq, or the first is in an earlier batch.
-# - A row with a low seq that commits late is merely in a later batch. It belongs to another instance than the rows
-#   that overtook it, or its lock would have held them back; and it gets a position above all that were given out,
-#   so a reader who has passed them still meets it. That is why the scan has no lower bound on seq.
-# - Delete, number and insert are one statement on one snapshot: whatever kills it, an event is in exactly one of the
-#   two tables. `head` lives in a row, not in this process: a successor goes on from what was committed.
-# - Without a row in `event_log`, position would be null and the statement fails whole, instead of deleting only.
+# Why no event is lost and an instance's events keep their order:
+# - Two events of one instance are appended under its row's lock: the second draws its seq, and commits, after the first
+#   has committed. A snapshot with the second therefore has the first, with a lower seq: both are in one batch in order
+#   of seq, or the first is in an earlier batch.
+# - A row with a low seq that commits late is in a later batch. It belongs to another instance than the rows that
+#   overtook it, or its lock would have delayed them; and its position is above all assigned ones, so a reader that has
+#   passed them still gets it. That is why the scan has no lower bound on seq.
+# - Delete, number and insert are one statement on one snapshot: if it is killed, an event is in exactly one of the two
+#   tables. `head` is in a row, not in this process: a successor continues from what was committed.
+# - Without a row in `event_log`, position is null and the whole statement fails, instead of only deleting.
 MOVE = """
     WITH moved AS (
         DELETE FROM outbox
@@ -67,11 +62,10 @@ MOVE = """
 
 SESSION = {
     "application_name": "pilotlight sequencer",
-    "timezone": "UTC",
-    # The outbox is empty most of the time; a plan made then would read it whole for ever after. Forbidding it looks so
-    # expensive to servers before 18 that they would compile the statement each time: 0.3 s for every batch.
+    # The outbox is usually empty, and a plan made then would be a sequential scan for ever. Forbidding that makes the
+    # statement look so expensive to servers before 18 that JIT, were it not off, would take 0.3 s per batch.
     "enable_seqscan": "off",
-    "jit": "off",
+    "statement_timeout": "0",  # see _with_timeout
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "2",
@@ -79,36 +73,36 @@ SESSION = {
 
 
 class Sequencer:
-    """One per process; all but one of them wait.
+    """One per process; only the one with the advisory lock works.
 
-    The lock belongs to the session of the very connection that writes: as long as a write of ours can still happen
-    the server keeps the lock for us, and once the lock is gone there is no connection left to write on.
+    The lock belongs to the session that writes: as long as this process can write, the server keeps its lock, and once
+    the lock is released the connection is gone.
     """
 
     def __init__(
         self,
         database: Database,
-        signals: Signals,
+        notifier: Notifier,
         *,
         batch: int = BATCH,
         partition_size: int = PARTITION_SIZE,
-        silent_for: timedelta = SILENT_FOR,
+        silence_timeout: timedelta = SILENCE_TIMEOUT,
     ) -> None:
         self._database = database
-        self._signals = signals
+        self._notifier = notifier
         self._batch = batch
         self._partition_size = partition_size
-        silence = str(int(silent_for.total_seconds() * 1000))
+        silence = str(int(silence_timeout.total_seconds() * 1000))
         self._session = {
             **SESSION,
             "idle_session_timeout": silence,
-            "idle_in_transaction_session_timeout": silence,  # the other does not count there; partitions are made so
+            "idle_in_transaction_session_timeout": silence,  # for transactions, where the first does not apply
         }
         self._task: asyncio.Task[None] | None = None
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._seen: LogState | None = None
         self.is_leader = False
-        self._is_news = False  # whether somebody else led before, or we did and lost it
+        self._is_takeover = False  # whether another process led before, or this one did and lost the lock
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="sequencer")
@@ -116,7 +110,7 @@ class Sequencer:
     async def stop(self) -> None:
         if self._task is None:
             return
-        self._cut()
+        self._terminate()
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
@@ -126,92 +120,92 @@ class Sequencer:
         while True:
             try:
                 await self._serve_one_connection()
-            except DATABASE_TROUBLE as error:
+            except DATABASE_ERRORS as error:
                 if self.is_leader:  # once, not at every try while the database is away
-                    self._is_news = True
+                    self._is_takeover = True
                     log.warning("sequencer.lost", error=type(error).__name__)
             except Exception:  # a log that stands still is worse: a new connection starts from what is committed
                 log.exception("sequencer.failed")
             finally:
                 self.is_leader = False
-            await asyncio.sleep(TRY_AGAIN_AFTER.total_seconds())
+            await asyncio.sleep(ELECTION_INTERVAL.total_seconds())
 
     async def _serve_one_connection(self) -> None:
         connection = self._connection = await self._database.connect(
             server_settings=self._session,
             max_cached_statement_lifetime=0,  # for ever: see _prepare
-            command_timeout=None,  # see _in_time
+            command_timeout=None,  # see _with_timeout
         )
         try:
-            await self._in_time(self._prepare(connection), patience=WITNESS_WITHIN)
-            await self._be_elected(connection)
+            await self._with_timeout(self._prepare(connection), extra=PROMOTION_TIMEOUT)
+            await self._wait_for_lock(connection)
             await self._lead(connection)
         finally:
-            self._cut()
+            self._terminate()
 
-    async def _in_time(self, statement: Coroutine[Any, Any, T], *, patience: timedelta = timedelta(0)) -> T:
-        """Cut the connection when no answer comes, instead of asking the server to give up as the driver would.
+    async def _with_timeout(self, statement: Coroutine[Any, Any, T], *, extra: timedelta = timedelta(0)) -> T:
+        """On a timeout terminate the connection, instead of sending a cancel request as the driver would.
 
-        A server that was cut off from its standbys holds each commit back, and so nobody sees it. Asked to give up,
-        it would stop waiting and show the positions after all, while another server gives out the same ones.
+        A primary that lost its synchronous standbys delays each commit, so its positions are not visible. A cancel
+        request would end that wait and make them visible, while a promoted server assigns the same positions.
         """
-        timer = asyncio.get_running_loop().call_later((ANSWER_WITHIN + patience).total_seconds(), self._cut)
+        timer = asyncio.get_running_loop().call_later((STATEMENT_TIMEOUT + extra).total_seconds(), self._terminate)
         try:
             return await statement
         finally:
             timer.cancel()
 
-    def _cut(self) -> None:
+    def _terminate(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
 
     async def _prepare(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-        """Run everything once while it can't do anything, so that no statement is parsed under the lock.
+        """Run every statement once without effect, so that none is parsed under the lock.
 
-        The driver parses in one step and runs in another. Between the two the server takes the session for busy, and
-        none of its timeouts would end it if this process hung just there.
+        The driver parses and executes in two steps. Between them the server considers the session busy, so none of its
+        timeouts would end it if this process hung there.
         """
-        # A position that was seen must never come back with another event after a crash. Where the server does not
-        # wait for its disk, we do; this flush takes the events' own commits along. Stricter settings stay.
+        # After a crash, a position that a reader saw must never return with another event. If the server is configured
+        # not to wait for its disk, this session does; its flush includes the events' own commits.
         await connection.execute(
             "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
         )
         self._seen = await confirm_epoch(connection, self._seen)
         await partitions(connection)
-        await note_replication(connection)
+        await record_replication(connection)
         await connection.fetchrow(MOVE, 0)
 
-    async def _be_elected(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-        # Asked for again and again: a waiting pg_advisory_lock would hold a snapshot, and vacuum with it.
+    async def _wait_for_lock(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        # Polled: a waiting pg_advisory_lock would hold a snapshot and so hold back vacuum.
         while True:
             if await connection.fetchval("SELECT pg_try_advisory_lock($1)", LOCK):
                 return
-            self._is_news = True
-            await asyncio.sleep(TRY_AGAIN_AFTER.total_seconds())
+            self._is_takeover = True
+            await asyncio.sleep(ELECTION_INTERVAL.total_seconds())
 
     async def _lead(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-        state = self._seen = await self._in_time(confirm_epoch(connection, self._seen), patience=WITNESS_WITHIN)
+        state = self._seen = await self._with_timeout(confirm_epoch(connection, self._seen), extra=PROMOTION_TIMEOUT)
         head = state.head
         self.is_leader = True
-        # That a first process leads goes without saying; that one took over, or leads again, does not.
-        (log.info if self._is_news else log.debug)("sequencer.leads", head=head)
-        room, look_again_at, note_at = 0, 0.0, 0.0
-        bell = self._signals.wakeup("outbox")
+        # Only a take-over, or leading again, is worth an info line.
+        (log.info if self._is_takeover else log.debug)("sequencer.leads", head=head)
+        room, make_room_at, record_at = 0, 0.0, 0.0
+        wakeup = self._notifier.subscribe("outbox")
         try:
             while True:
-                if monotonic() >= note_at:
-                    await self._in_time(note_replication(connection))
-                    note_at = monotonic() + NOTE_REPLICATION_EVERY.total_seconds()
-                if room - head <= self._partition_size // 2 and (room <= head + 1 or monotonic() >= look_again_at):
-                    room = await self._in_time(make_partitions(connection, head=head, size=self._partition_size))
-                    look_again_at = monotonic() + MAKE_ROOM_EVERY.total_seconds()
+                if monotonic() >= record_at:
+                    await self._with_timeout(record_replication(connection))
+                    record_at = monotonic() + REPLICATION_CHECK_INTERVAL.total_seconds()
+                if room - head <= self._partition_size // 2 and (room <= head + 1 or monotonic() >= make_room_at):
+                    room = await self._with_timeout(make_partitions(connection, head=head, size=self._partition_size))
+                    make_room_at = monotonic() + PARTITION_RETRY_INTERVAL.total_seconds()
                 limit = min(self._batch, room - head - 1)
-                row = await self._in_time(connection.fetchrow(MOVE, limit)) if limit > 0 else None
+                row = await self._with_timeout(connection.fetchrow(MOVE, limit)) if limit > 0 else None
                 if row is None or row["moved"] == 0:
-                    await bell.wait(POLL_EVERY)
+                    await wakeup.wait(POLL_INTERVAL)
                     continue
                 head = row["head"]
                 metrics.MOVED.add(by=row["moved"])
-                self._signals.changed({"event"})
+                self._notifier.notify({"event"})
         finally:
-            self._signals.forget("outbox", bell)
+            self._notifier.unsubscribe("outbox", wakeup)

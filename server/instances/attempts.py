@@ -1,7 +1,5 @@
-"""The record of every try to create an instance at the provider; the base of making at most one."""
+"""Create attempts: recorded with a marker before each call, so that at most one machine is made."""
 
-import re
-import secrets
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -11,60 +9,58 @@ from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import new_id, now
-from server.db.tables import Attempt, Instance
+from server.db.tables import Attempt, Instance, Operation
+from server.enums import LIVE_ATTEMPT, AttemptStatus
 from server.events.event import EventType
-from server.events.log import append
-from server.instances.moves import locked
-from server.instances.placement import Candidate, Refusal
-from server.words import LIVE_ATTEMPT, AttemptStatus
+from server.events.outbox import append
+from server.instances.markers import derived_marker, random_marker
+from server.instances.placement import Candidate, RegionRefusal
+from server.instances.transitions import lock
+from server.novita.models import RemoteInstance
 
-MARKER = "pl"
-LONGEST_SLUG = 60
-
-
-def new_marker() -> str:
-    """Unique for ever: 64 random bits, recognisable as ours."""
-    return MARKER + secrets.token_hex(8)
-
-
-def novita_name(name: str, marker: str) -> str:
-    """The name at the provider, which takes letters, digits and hyphens; the marker is what it is found by."""
-    slug = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:LONGEST_SLUG].strip("-")
-    return f"{slug}-{marker}" if slug else marker
-
-
-def has_marker(name: str, marker: str) -> bool:
-    """Whether a name at the provider was made with this marker."""
-    return name == marker or name.endswith(f"-{marker}")
+# The reason of an instance's status while the result of its create attempt is not known.
+MACHINE_MAY_EXIST = "MACHINE_MAY_EXIST"
 
 
 async def of_operation(session: AsyncSession, operation_id: UUID) -> Sequence[Attempt]:
-    found = await session.execute(select(Attempt).where(Attempt.operation_id == operation_id).order_by(Attempt.number))
-    return found.scalars().all()
+    result = await session.execute(select(Attempt).where(Attempt.operation_id == operation_id).order_by(Attempt.number))
+    return result.scalars().all()
 
 
 async def live_of_instance(session: AsyncSession, instance_id: UUID) -> Attempt | None:
-    """The attempt of which nobody knows yet whether it made something."""
-    found = await session.execute(
+    """The attempt whose result is not known yet."""
+    result = await session.execute(
         select(Attempt).where(Attempt.instance_id == instance_id, Attempt.status.in_(LIVE_ATTEMPT))
     )
-    return found.scalar_one_or_none()
+    return result.scalar_one_or_none()
 
 
-async def age(session: AsyncSession, attempt: Attempt) -> timedelta:
-    """How long ago it began, by the database's clock: those of two workers may differ, or jump."""
-    found = await session.execute(select(func.now() - Attempt.created_at).where(Attempt.id == attempt.id))
-    return found.scalar_one()
+def age(attempt: Attempt) -> timedelta:
+    """The time since it began."""
+    return now() - attempt.created_at
 
 
-async def begin(session: AsyncSession, instance: Instance, operation_id: UUID, candidate: Candidate) -> Attempt:
-    """Commit this before the provider is asked: whoever finds it knows that the call may have been made."""
+async def with_marker(session: AsyncSession, marker: str) -> Attempt | None:
+    result = await session.execute(select(Attempt).where(Attempt.marker == marker))
+    return result.scalar_one_or_none()
+
+
+async def begin(
+    session: AsyncSession, instance: Instance, operation_id: UUID, candidate: Candidate, *, create: str
+) -> Attempt:
+    """Commit this before the call: a job that finds it knows that the call may have been made.
+
+    `create` is what its marker is derived from: the same for a request that is repeated with its idempotency key.
+    """
+    number = await _next_number(session, instance.id, operation_id)
+    marker = derived_marker(instance.project_id, create, number)
     return await _add(
         session,
         instance.id,
         operation_id,
+        number,
         status=AttemptStatus.ASKING,
-        marker=new_marker(),
+        marker=marker if await with_marker(session, marker) is None else random_marker(),
         region=candidate.region,
         cluster_id=candidate.cluster_id,
         product_id=candidate.product_id,
@@ -73,10 +69,29 @@ async def begin(session: AsyncSession, instance: Instance, operation_id: UUID, c
     )
 
 
+async def begin_found(
+    session: AsyncSession, instance: Instance, operation_id: UUID, remote: RemoteInstance, marker: str
+) -> Attempt:
+    """The attempt of a machine that was made before a backup was restored; the row of that time is lost."""
+    return await _add(
+        session,
+        instance.id,
+        operation_id,
+        await _next_number(session, instance.id, operation_id),
+        status=AttemptStatus.UNKNOWN,
+        marker=marker,
+        region=remote.region or "",
+        cluster_id=remote.cluster_id or "",
+        product_id=remote.product_id or "",
+        billing_mode=remote.billing_mode or "",
+        price_per_hour_e5=remote.price_e5 or 0,
+    )
+
+
 async def note_refusals(
-    session: AsyncSession, instance: Instance, operation_id: UUID, refusals: Sequence[Refusal]
+    session: AsyncSession, instance: Instance, operation_id: UUID, refusals: Sequence[RegionRefusal]
 ) -> None:
-    """Regions that could not even be asked, each once, so that a caller can see why."""
+    """Record the regions without a candidate, each once, so that the caller sees the reasons."""
     known = {
         (attempt.region, attempt.billing_mode, attempt.reason_code)
         for attempt in await of_operation(session, operation_id)
@@ -88,6 +103,7 @@ async def note_refusals(
                 session,
                 instance.id,
                 operation_id,
+                await _next_number(session, instance.id, operation_id),
                 status=AttemptStatus.REJECTED,
                 region=refusal.region,
                 billing_mode=refusal.billing_mode,
@@ -98,7 +114,7 @@ async def note_refusals(
 
 
 async def leave_unknown(session: AsyncSession, attempt: Attempt, *, code: str, message: str) -> None:
-    """No clear answer came: something may have been made."""
+    """The call had no clear result: a machine may have been created."""
     await session.execute(
         update(Attempt)
         .where(Attempt.id == attempt.id, Attempt.status.in_(LIVE_ATTEMPT))
@@ -107,8 +123,8 @@ async def leave_unknown(session: AsyncSession, attempt: Attempt, *, code: str, m
 
 
 async def end(session: AsyncSession, attempt: Attempt, status: AttemptStatus, **fields: Any) -> bool:
-    """End a live attempt. False when somebody else ended it before."""
-    instance = await locked(session, attempt.instance_id)
+    """End a live attempt. False if it has already ended."""
+    instance = await lock(session, attempt.instance_id)
     ended = await session.execute(
         update(Attempt)
         .where(Attempt.id == attempt.id, Attempt.status.in_(LIVE_ATTEMPT))
@@ -125,6 +141,7 @@ async def end(session: AsyncSession, attempt: Attempt, status: AttemptStatus, **
         project_id=instance.project_id,
         instance_id=instance.id,
         operation_id=row.operation_id,
+        caused_by=await session.scalar(select(Operation.requested_by).where(Operation.id == row.operation_id)),
         data={
             "attempt": {
                 "number": row.number,
@@ -139,14 +156,19 @@ async def end(session: AsyncSession, attempt: Attempt, status: AttemptStatus, **
     return True
 
 
-async def _add(session: AsyncSession, instance_id: UUID, operation_id: UUID, **fields: Any) -> Attempt:
-    await locked(session, instance_id)
+async def _next_number(session: AsyncSession, instance_id: UUID, operation_id: UUID) -> int:
+    await lock(session, instance_id)
     last = await session.execute(select(func.max(Attempt.number)).where(Attempt.operation_id == operation_id))
+    return (last.scalar() or 0) + 1
+
+
+async def _add(session: AsyncSession, instance_id: UUID, operation_id: UUID, number: int, **fields: Any) -> Attempt:
     attempt = Attempt(
         id=new_id(),
         operation_id=operation_id,
         instance_id=instance_id,
-        number=(last.scalar() or 0) + 1,
+        number=number,
+        created_at=now(),
         **fields,
     )
     session.add(attempt)

@@ -1,14 +1,16 @@
-"""A checked request for an instance. All problems are found before anybody is asked anything."""
+"""Requests of callers and their checks. All problems are found before any call of the provider."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
+from server.db.tables import Instance
+from server.enums import Billing, PlacementOrder
 from server.errors import Invalid, Problem
-from server.guard import Inside
 from server.probes.plan import HealthCheckDraft
-from server.webhooks.url import url_problem
-from server.words import Billing
+from server.ssrf import PrivateAddresses
+from server.webhooks.urls import url_problem
 
 MAX_NAME = 255
 MAX_COMMAND = 2047
@@ -22,7 +24,10 @@ MAX_LABEL = 63
 MAX_LABEL_VALUE = 255
 MAX_KEY = 255
 MAX_REGIONS = 20
-RESERVED_PORTS = frozenset({2222, 2223, 2224})  # the provider's own
+ANY_REGION = "ANY"
+# In 1/100000 USD per hour. No GPU costs less, no machine costs more; outside, dollars or cents were given as micros.
+PRICE_MIN, PRICE_MAX = 100, 100_000_000
+RESERVED_PORTS = frozenset({2222, 2223, 2224})  # used by the provider
 PORT_TYPES = ("http", "tcp")
 ENV_KEY = re.compile(r"[^=\x00-\x20\x7f]+")
 NOT_ABOVE_ZERO = re.compile(r"-\d+|\+?0+")
@@ -30,7 +35,7 @@ NOT_ABOVE_ZERO = re.compile(r"-\d+|\+?0+")
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port that the instance is to expose."""
+    """A port that the instance exposes."""
 
     port: int
     type: str
@@ -38,8 +43,29 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class CreateDraft:
-    """What a caller asks for. `None` means that the template decides."""
+    """A request to create an instance. `None` means that the template decides."""
 
+    FIRST_FIELDS: ClassVar = frozenset(
+        [
+            "name",
+            "product_name",
+            "template_id",
+            "image",
+            "registry_auth_id",
+            "gpu_count",
+            "rootfs_size_gb",
+            "region",
+            "regions",
+            "billing",
+            "max_hourly_price_e5",
+            "env",
+            "ports",
+            "command",
+            "labels",
+            "health_check",
+            "webhook_url",
+        ]
+    )
     name: str
     product_name: str
     template_id: str | None = None
@@ -58,12 +84,18 @@ class CreateDraft:
     health_check: HealthCheckDraft = field(default_factory=HealthCheckDraft)
     webhook_url: str | None = None
     idempotency_key: str | None = None
-    # What was found wrong while the request was being read; told together with the rest.
+    placement: PlacementOrder | None = None
+    # Problems found while the input was read; reported together with the others.
     unreadable: tuple[Problem, ...] = ()
 
-    def check(self, inside: Inside = Inside.OFF) -> None:
-        """Raise Invalid with everything that is wrong. `inside` says which receivers of webhooks are allowed."""
-        problems = [*self._problems(), *webhook_problems(self.webhook_url, inside)]
+    @property
+    def is_any_region(self) -> bool:
+        """Whether `regions` is the word ANY."""
+        return [region.strip().upper() for region in self.regions] == [ANY_REGION]
+
+    def check(self, private_addresses: PrivateAddresses = PrivateAddresses.OFF) -> None:
+        """Raise Invalid with every problem. `private_addresses` says which webhook receivers are allowed."""
+        problems = [*self._problems(), *webhook_problems(self.webhook_url, private_addresses)]
         if problems:
             raise Invalid(problems)
 
@@ -80,8 +112,12 @@ class CreateDraft:
             yield _problem("INVALID_REGION", "The region must not be empty.", "region")
         if len(self.regions) > MAX_REGIONS or not all(_is_filled(region, MAX_NAME) for region in self.regions):
             yield _problem("INVALID_REGION", f"Name at most {MAX_REGIONS} regions, none of them empty.", "regions")
-        if self.max_hourly_price_e5 is not None and self.max_hourly_price_e5 <= 0:
-            yield _problem("INVALID_MAX_HOURLY_PRICE", "The highest price must be above zero.", "maxHourlyPrice")
+        if self.max_hourly_price_e5 is not None and not PRICE_MIN <= self.max_hourly_price_e5 <= PRICE_MAX:
+            message = (
+                f"{self.max_hourly_price_e5 / 100_000:.5f} USD an hour must be a mistake: give 0.001 to 1000 USD, in "
+                "millionths. 0.35 USD is amountMicros 350000."
+            )
+            yield _problem("INVALID_MAX_HOURLY_PRICE", message, "maxHourlyPrice")
         if self.command is not None and (len(self.command) > MAX_COMMAND or not is_storable(self.command)):
             yield _problem("INVALID_COMMAND", f"The command has at most {MAX_COMMAND} characters.", "command")
         if self.idempotency_key is not None and not _is_filled(self.idempotency_key, MAX_KEY):
@@ -99,7 +135,9 @@ class CreateDraft:
         if (self.template_id is None) == (self.image is None):
             yield _problem("INVALID_TEMPLATE_ID", "Give either a templateId or an image.", "templateId")
         if self.template_id is not None and not _is_template_id(self.template_id):
-            yield _problem("INVALID_TEMPLATE_ID", "A template's id is not empty, and no number below 1.", "templateId")
+            yield _problem(
+                "INVALID_TEMPLATE_ID", "A template's id must not be empty or a number below 1.", "templateId"
+            )
         if self.image is not None and not _is_filled(self.image, MAX_IMAGE):
             yield _problem("INVALID_IMAGE", f"The image's name has 1 to {MAX_IMAGE} characters.", "image")
         if self.registry_auth_id is not None and not _is_filled(self.registry_auth_id, MAX_NAME):
@@ -111,14 +149,14 @@ def name_problems(name: str, path: tuple[str, ...]) -> Iterator[Problem]:
         yield Problem("INVALID_INSTANCE_NAME", f"A name has 1 to {MAX_NAME} printable characters.", path)
 
 
-def webhook_problems(url: str | None, inside: Inside) -> Iterator[Problem]:
-    problem = None if url is None else url_problem(url, inside)
+def webhook_problems(url: str | None, private_addresses: PrivateAddresses) -> Iterator[Problem]:
+    problem = None if url is None else url_problem(url, private_addresses)
     if problem is not None:
         yield _problem("INVALID_WEBHOOK_URL", problem, "webhookUrl")
 
 
 def target_problems(check: HealthCheckDraft, exposed: Set[int], path: tuple[str, ...]) -> Iterator[Problem]:
-    """A port that can't be reached from outside can't be checked from there."""
+    """Only an exposed port can be probed."""
     if check.target_port is not None and check.target_port not in exposed:
         message = f"Port {check.target_port} is not among the ports that the instance exposes."
         yield Problem("TARGET_PORT_NOT_EXPOSED", message, path)
@@ -164,7 +202,7 @@ def port_problems(ports: Sequence[Port]) -> Iterator[Problem]:
                 str(index),
             )
     if len({port.port for port in ports}) != len(ports):
-        yield _problem("INVALID_PORT", "A port is named twice.", "ports")
+        yield _problem("INVALID_PORT", "A port is given twice.", "ports")
 
 
 def is_possible_port(port: Port) -> bool:
@@ -172,7 +210,7 @@ def is_possible_port(port: Port) -> bool:
 
 
 def is_storable(text: str) -> bool:
-    """PostgreSQL takes no NUL, and UTF-8 has no word for half a character, which JSON can write."""
+    """PostgreSQL takes no NUL, and UTF-8 can't encode lone surrogates, which JSON can contain."""
     return "\x00" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
 
 
@@ -185,9 +223,52 @@ def _is_template_id(value: str) -> bool:
 
 
 def _shown(key: str) -> str:
-    """A key that was refused, in a form that an answer can hold."""
+    """A refused key, shortened and encodable, for the error's path."""
     return key[:MAX_LABEL].encode("utf-8", "replace").decode()
 
 
 def _problem(code: str, message: str, *path: str) -> Problem:
     return Problem(code, message, ("input", *path))
+
+
+TARGET_PORT = ("input", "targetPort")
+
+
+@dataclass(frozen=True, slots=True)
+class StartDraft:
+    """`health_check` replaces the stored one; `target_port` overrides the port in it."""
+
+    FIRST_FIELDS: ClassVar = frozenset[str]()
+    health_check: HealthCheckDraft | None = None
+    webhook_url: str | None = None
+    target_port: int | None = None
+
+    def check(self, private_addresses: PrivateAddresses) -> None:
+        """Raise Invalid with every problem of the request itself."""
+        problems = [*self._problems(), *webhook_problems(self.webhook_url, private_addresses)]
+        if problems:
+            raise Invalid(problems)
+
+    def fields(self, instance: Instance) -> dict[str, Any]:
+        """The columns to write; raises Invalid if they do not fit the instance."""
+        fields: dict[str, Any] = {}
+        check = self.health_check
+        if self.target_port is not None:
+            check = replace(check or HealthCheckDraft(), target_port=self.target_port)
+        if check is not None:
+            exposed = {int(each["port"]) for each in (*instance.ports, *instance.endpoints)}
+            path = TARGET_PORT if self.target_port is not None else ("input", "healthCheck", "targetPort")
+            problems = list(target_problems(check, exposed, path))
+            if problems:
+                raise Invalid(problems)
+            before = instance.health_check if self.health_check is None else {}
+            fields["health_check"] = {**before, **check.to_json()}
+        if self.webhook_url is not None:
+            fields |= {"webhook_url": self.webhook_url, "webhook_disabled_at": None}
+        return fields
+
+    def _problems(self) -> Iterator[Problem]:
+        if self.health_check is not None:
+            yield from self.health_check.problems(("input", "healthCheck"))
+        if self.target_port is not None and not 1 <= self.target_port <= 65535:
+            yield Problem("INVALID_HEALTH_CHECK", "It must be 1 to 65535.", TARGET_PORT)

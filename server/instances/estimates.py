@@ -1,18 +1,21 @@
-"""When an operation will probably be over: as long as the last ones of its kind took, for that product there."""
+"""How long operations of a kind usually take: the median of the project's last ones for that product and region."""
 
+import time
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.words import OperationKind
+from server.db.database import Database
+from server.enums import OperationKind
 
-# What callers are told of a start, a restart or a migration until there is history. Creates have a setting.
-UNTIL_THERE_IS_HISTORY = timedelta(minutes=3)
+# The estimate of a start, a restart or a migration while there is no history. Creates have a setting.
+DEFAULT_ESTIMATE = timedelta(minutes=3)
 
-# Of the project's own, because the times of others are none of its business. One walk of `operation_that_succeeded`
-# from its end; the median, because one pull of a huge image must not speak for all.
+# Only the project's own operations: other projects' times are private. One walk of `operation_that_succeeded` from its
+# end. The median, because one pull of a huge image must not distort the estimate.
 MEDIAN_SQL = """
     SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY took) FROM (
         SELECT finished_at - created_at AS took FROM operation
@@ -23,6 +26,10 @@ MEDIAN_SQL = """
     ) AS last
 """
 MEDIAN = text(MEDIAN_SQL.format(project_id=":project_id", kind=":kind", product_name=":product_name", region=":region"))
+MEDIAN_FOR_POOL = MEDIAN_SQL.format(project_id="$1", kind="$2", product_name="$3", region="$4")
+
+CACHE_TTL = 5.0  # seconds
+CACHE_MAX = 10_000
 
 
 async def usual_time(
@@ -32,11 +39,33 @@ async def usual_time(
     project_id: UUID,
     product_name: str,
     region: str | None,
-    otherwise: timedelta = UNTIL_THERE_IS_HISTORY,
+    default: timedelta = DEFAULT_ESTIMATE,
 ) -> timedelta:
-    """The median of the last 50 that succeeded; `otherwise` while there is none."""
-    found = await session.execute(
+    """The median of the last 50 that succeeded; `default` while there is none."""
+    result = await session.execute(
         MEDIAN, {"project_id": project_id, "kind": kind.value, "product_name": product_name, "region": region}
     )
-    took: timedelta | None = found.scalar()
-    return otherwise if took is None else took
+    median: timedelta | None = result.scalar()
+    return default if median is None else median
+
+
+class CreateEstimates:
+    """The usual times of creates, cached for a few seconds."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._cache: dict[tuple[UUID, str, str], tuple[timedelta | None, float]] = {}
+
+    async def usual_time(self, *, project_id: UUID, product_name: str, region: str) -> timedelta | None:
+        """The median of the project's last 50 of that product there; None while there is none."""
+        key = (project_id, product_name, region)
+        cached = self._cache.get(key)
+        if cached is not None and cached[1] > time.monotonic():
+            return cached[0]
+        median: Any = await self._database.raw.fetchval(
+            MEDIAN_FOR_POOL, project_id, OperationKind.CREATE.value, product_name, region
+        )
+        if len(self._cache) >= CACHE_MAX:
+            self._cache.clear()
+        self._cache[key] = (median, time.monotonic() + CACHE_TTL)
+        return median

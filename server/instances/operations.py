@@ -1,4 +1,4 @@
-"""Beginning, following and ending an operation. Each of these is written under the instance's row lock."""
+"""The only writer of operations: begin, change phase, finish, fail. Each write holds the instance's row lock."""
 
 from typing import Any
 from uuid import UUID
@@ -7,17 +7,36 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import new_id, now
-from server.db.engine import after_commit
+from server.db.database import after_commit
 from server.db.tables import Instance, Operation
+from server.enums import OPEN_OPERATION, PROGRESS, OperationKind, OperationPhase, OperationStatus
 from server.errors import OperationInProgress
 from server.events.event import EventType
-from server.instances.announce import announce
-from server.instances.moves import locked
-from server.instances.snapshot import snapshot_of
+from server.instances.events import EventRows, event_rows, record, snapshot_of
+from server.instances.transitions import lock
 from server.observe import metrics
-from server.words import OPEN_OPERATION, PROGRESS, OperationKind, OperationPhase, OperationStatus
 
 LOCKED = "operations that this transaction has locked"
+
+
+def new_row(
+    instance: Instance, kind: OperationKind, *, by: UUID | None, id: UUID | None = None, **fields: Any
+) -> dict[str, Any]:
+    """The column values of a new operation. Used by `begin` for one and by the batched statement of creates."""
+    return {
+        "id": id or new_id(),
+        "project_id": instance.project_id,
+        "instance_id": instance.id,
+        "kind": kind,
+        "status": OperationStatus.QUEUED,
+        "phase": OperationPhase.WAITING,
+        "version": 1,
+        "requested_by": by,
+        "created_at": now(),
+        "before": {},
+        "wanted": {},
+        **fields,
+    }
 
 
 async def begin(
@@ -29,23 +48,12 @@ async def begin(
     id: UUID | None = None,
     **fields: Any,
 ) -> Operation:
-    """Write the operation. One open operation per instance: the second one is told which is the first."""
+    """Write a new operation and its event. Raises OperationInProgress if the instance has an open one."""
     await refuse_second(session, instance.id)
-    operation = Operation(
-        id=id or new_id(),
-        project_id=instance.project_id,
-        instance_id=instance.id,
-        kind=kind,
-        status=OperationStatus.QUEUED,
-        phase=OperationPhase.WAITING,
-        version=1,
-        requested_by=by,
-        created_at=now(),
-        **fields,
-    )
+    operation = Operation(**new_row(instance, kind, by=by, id=id, **fields))
     session.add(operation)
     await session.flush()
-    await _append(session, EventType.OPERATION_STARTED, operation)
+    await record(session, operation_event(instance, EventType.OPERATION_STARTED, operation))
     after_commit(session, lambda: metrics.ACCEPTED.add(kind.value))
     return operation
 
@@ -57,17 +65,17 @@ async def refuse_second(session: AsyncSession, instance_id: UUID) -> None:
 
 
 async def open_operation(session: AsyncSession, instance_id: UUID) -> Operation | None:
-    """The operation of this instance that is not over, if any."""
-    found = await session.execute(
+    """The operation of this instance that has not ended, if any."""
+    result = await session.execute(
         select(Operation).where(Operation.instance_id == instance_id, Operation.status.in_(OPEN_OPERATION))
     )
-    return found.scalar_one_or_none()
+    return result.scalar_one_or_none()
 
 
-async def enter(session: AsyncSession, operation_id: UUID, phase: OperationPhase) -> Operation | None:
-    """Say what the operation is doing now. None when it is over: whoever asks has no business any more."""
-    operation = await still_open(session, operation_id)
-    # A run that was killed right after its commit is repeated: it must not tell watchers that things went backwards.
+async def set_phase(session: AsyncSession, operation_id: UUID, phase: OperationPhase) -> Operation | None:
+    """Write the phase. Returns None if the operation has already ended."""
+    operation = await lock_open(session, operation_id)
+    # A job that was killed right after its commit runs again: the phase must not go backwards for subscribers.
     if operation is None or operation.phase == phase or PROGRESS[phase] < PROGRESS[OperationPhase(operation.phase)]:
         return operation
     return await _write(
@@ -78,38 +86,63 @@ async def enter(session: AsyncSession, operation_id: UUID, phase: OperationPhase
     )
 
 
-async def ask(session: AsyncSession, operation_id: UUID, *, run: str | None) -> Operation | None:
-    """Say that the provider is about to be asked, and which run of the machine is there now. None when it is over.
+async def mark_asked(session: AsyncSession, operation_id: UUID, *, run: str | None) -> Operation | None:
+    """Write that the provider is about to be called, and the machine's present run. None if it has already ended.
 
-    Commit this before the call: from here on the operation can't be cancelled, and whoever takes the work over looks
-    at the provider before asking again. No event: nothing has happened yet.
+    Commit this before the call: from here on the operation can't be cancelled, and a job that takes over checks the
+    provider's state before it repeats the call. No event: nothing has happened yet.
     """
-    operation = await still_open(session, operation_id)
+    operation = await lock_open(session, operation_id)
     if operation is None:
         return None
     before = operation.before | {"run": operation.before.get("run", run), "answer": None}
-    return await _note(session, operation_id, {"asked_at": now(), "before": before})
+    return await _write_silently(session, operation_id, {"asked_at": now(), "before": before})
 
 
-async def note_answer(session: AsyncSession, operation_id: UUID, answer: str) -> None:
-    """The provider answered that it can't be done now. It has said so of calls that it accepted, too."""
-    operation = await still_open(session, operation_id)
+async def mark_accepted(session: AsyncSession, operation_id: UUID) -> None:
+    """Write that the provider accepted the call: it is not asked again, however long nothing is visible."""
+    operation = await lock_open(session, operation_id)
+    if operation is not None and not is_accepted(operation):
+        await _write_silently(session, operation_id, {"before": operation.before | {"accepted": True}})
+
+
+def is_accepted(operation: Operation) -> bool:
+    return bool(operation.before.get("accepted"))
+
+
+async def record_refusal(session: AsyncSession, operation_id: UUID, answer: str) -> None:
+    """Keep the provider's refusal: it has also refused calls that it did carry out, so the job checks again."""
+    operation = await lock_open(session, operation_id)
     if operation is not None:
-        await _note(session, operation_id, {"before": operation.before | {"answer": answer}})
+        await _write_silently(session, operation_id, {"before": operation.before | {"answer": answer}})
 
 
-async def unask(session: AsyncSession, operation_id: UUID) -> None:
-    """It is certain that the call changed nothing: the operation stands as if the provider had not been asked."""
-    if await still_open(session, operation_id) is not None:
-        await _note(session, operation_id, {"asked_at": None})
+async def clear_asked(session: AsyncSession, operation_id: UUID) -> None:
+    """Undo `mark_asked`, once it is certain that the call changed nothing."""
+    if await lock_open(session, operation_id) is not None:
+        await _write_silently(session, operation_id, {"asked_at": None})
+
+
+async def record_wait(
+    session: AsyncSession, operation_id: UUID, *, code: str | None = None, message: str | None = None
+) -> None:
+    """Write why it waits; no code once it goes on. An event tells of another code, not of each try."""
+    operation = await lock_open(session, operation_id)
+    if operation is None or (operation.last_error_code, operation.last_error_message) == (code, message):
+        return
+    values = {"last_error_code": code, "last_error_message": message}
+    if operation.last_error_code == code:
+        await _write_silently(session, operation_id, values)
+    else:
+        await _write(session, operation, EventType.OPERATION_CHANGED, values)
 
 
 async def finish(session: AsyncSession, operation_id: UUID, status: OperationStatus) -> Operation | None:
-    """End it well, or because something else took its place. None when it was over already."""
-    operation = await still_open(session, operation_id)
+    """End it as succeeded, cancelled or superseded. None if it has already ended."""
+    operation = await lock_open(session, operation_id)
     if operation is None:
         return None
-    values: dict[str, Any] = {**_over(operation), "status": status}
+    values: dict[str, Any] = {**_ended(operation), "status": status}
     if status is OperationStatus.SUCCEEDED:
         instance = await session.get_one(Instance, operation.instance_id)  # locked above, so no query
         values |= {"product_name": instance.product_name, "region": instance.region}
@@ -119,8 +152,8 @@ async def finish(session: AsyncSession, operation_id: UUID, status: OperationSta
 async def fail(
     session: AsyncSession, operation_id: UUID, *, code: str, message: str, retryable: bool
 ) -> Operation | None:
-    """End it badly, saying why. None when it was over already."""
-    operation = await still_open(session, operation_id)
+    """End it as failed, with the reason. None if it has already ended."""
+    operation = await lock_open(session, operation_id)
     if operation is None:
         return None
     error = {"error_code": code, "error_message": message, "error_retryable": retryable}
@@ -128,19 +161,25 @@ async def fail(
         session,
         operation,
         EventType.OPERATION_FINISHED,
-        {**_over(operation), **error, "status": OperationStatus.FAILED},
+        {**_ended(operation), **error, "status": OperationStatus.FAILED},
     )
 
 
-def _over(operation: Operation) -> dict[str, Any]:
+def _ended(operation: Operation) -> dict[str, Any]:
     moment = now()
-    return {"phase": OperationPhase.OVER, "finished_at": moment, "started_at": operation.started_at or moment}
+    return {
+        "phase": OperationPhase.OVER,
+        "finished_at": moment,
+        "started_at": operation.started_at or moment,
+        "last_error_code": None,
+        "last_error_message": None,
+    }
 
 
-async def still_open(session: AsyncSession, operation_id: UUID) -> Operation | None:
-    """The operation, locked, if it is not over. The instance is locked first, always in that order: no deadlocks.
+async def lock_open(session: AsyncSession, operation_id: UUID) -> Operation | None:
+    """The operation, locked; None if it has ended. The instance is locked first, always: no deadlocks.
 
-    Whoever has it already is not asked again: what this transaction wrote since is in the object.
+    Locked once per transaction: a second call returns the same object, which has what this transaction wrote.
     """
     held: dict[UUID, Operation] = session.info.setdefault(LOCKED, {})
     known = held.get(operation_id)
@@ -151,28 +190,29 @@ async def still_open(session: AsyncSession, operation_id: UUID) -> Operation | N
     ).scalar_one_or_none()
     if instance_id is None:
         return None
-    await locked(session, instance_id)
-    found = await session.execute(
+    await lock(session, instance_id)
+    result = await session.execute(
         select(Operation)
         .where(Operation.id == operation_id, Operation.status.in_(OPEN_OPERATION))
         .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
-    operation = found.scalar_one_or_none()
+    operation = result.scalar_one_or_none()
     if operation is not None:
         held[operation_id] = operation
     return operation
 
 
-async def _note(session: AsyncSession, operation_id: UUID, values: dict[str, Any]) -> Operation:
-    noted = await session.execute(
+async def _write_silently(session: AsyncSession, operation_id: UUID, values: dict[str, Any]) -> Operation:
+    """Without a new version or an event."""
+    written = await session.execute(
         update(Operation)
         .where(Operation.id == operation_id)
         .values(**values)
         .returning(Operation)
         .execution_options(populate_existing=True)
     )
-    return noted.scalar_one()
+    return written.scalar_one()
 
 
 async def _write(session: AsyncSession, operation: Operation, type: EventType, values: dict[str, Any]) -> Operation:
@@ -184,17 +224,18 @@ async def _write(session: AsyncSession, operation: Operation, type: EventType, v
         .execution_options(populate_existing=True)
     )
     changed = written.scalar_one()
-    await _append(session, type, changed)
+    instance = await session.get_one(Instance, operation.instance_id)  # locked before, so no query
+    await record(session, operation_event(instance, type, changed))
     if changed.finished_at is not None:
-        taken = (changed.finished_at - changed.created_at).total_seconds()
-        after_commit(session, lambda: metrics.OPERATIONS.observe(taken, str(changed.kind), str(changed.status)))
+        seconds = (changed.finished_at - changed.created_at).total_seconds()
+        after_commit(session, lambda: metrics.OPERATIONS.observe(seconds, str(changed.kind), str(changed.status)))
     return changed
 
 
-async def _append(session: AsyncSession, type: EventType, operation: Operation) -> None:
-    await announce(
-        session,
-        await session.get_one(Instance, operation.instance_id),  # locked before, so no query
+def operation_event(instance: Instance, type: EventType, operation: Operation) -> EventRows:
+    """An event about an operation, with a snapshot of its row."""
+    return event_rows(
+        instance,
         type,
         operation_id=operation.id,
         caused_by=operation.requested_by,

@@ -1,7 +1,7 @@
-"""Proving that what runs inside really answers: only then is an instance READY. Also on demand, moving nothing.
+"""Probes the endpoints of an instance: it is READY when they respond. On demand, a check changes no status.
 
-Each run is one round of probes. What was found is in the rows and the pauses are waited for in the job table, so a
-thousand instances that are checked take no more than a thousand open sockets, and a killed worker loses one round.
+Each run is one round of probes. Results are stored in rows and pauses are waited for in the job table, so checking a
+thousand instances takes at most a thousand open sockets, and a killed worker loses one round.
 """
 
 import asyncio
@@ -12,128 +12,122 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
-from server.config import Settings
 from server.db.tables import ProbeResult
+from server.enums import InstanceStatus, OperationStatus
 from server.errors import NovitaError
-from server.instances import moves, operations
-from server.instances.checks import Standing
-from server.instances.observed import Seen, facts, seen
-from server.jobs.handler import Reason, Tools, fail_operation, fail_with_the_job, handles
+from server.instances import operations, transitions
+from server.instances.provider.states import MachineState, observed_fields, state_of
+from server.instances.queries.for_jobs import CheckView
+from server.jobs.failures import Reason, fail_operation, fail_with_job
+from server.jobs.registry import JobContext, handles
 from server.probes import results as rows
-from server.probes.check import Health, after_round, health_of, is_retryable, is_settled, next_round, summary
-from server.probes.plan import Plan, Target, targets
+from server.probes.plan import CheckPlan, ProbeTarget, default_plan, probe_targets
+from server.probes.verdict import Health, health_of, is_retryable, is_settled, merge_outcomes, next_round, summary
+from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import CheckHealth
-from server.queue.outcome import Again, Done, Failure, Outcome
-from server.words import InstanceStatus, OperationStatus
 
-SHORTEST_PROBE = timedelta(seconds=1)
+PROBE_TIMEOUT_MIN = timedelta(seconds=1)
+
+
 CHECKABLE = frozenset(
     {InstanceStatus.RUNNING, InstanceStatus.HEALTH_CHECKING, InstanceStatus.READY, InstanceStatus.FAILED}
 )
 
 
-async def fail_if_asked(session: AsyncSession, work: CheckHealth, failure: Failure) -> None:
-    """The job is given up: so has its operation failed, where it has one."""
+async def fail_with_operation(session: AsyncSession, work: CheckHealth, failure: Failure) -> None:
+    """The operation, if there is one, fails with its job."""
     if work.operation_id is not None:
-        await fail_with_the_job(session, work, failure)
+        await fail_with_job(session, work, failure)
 
 
-@handles(CheckHealth, failed=fail_if_asked)
-async def check_health(work: CheckHealth, tools: Tools) -> Outcome:
-    standing = await tools.services.checks.of(work.instance_id)
-    if standing is None or not _is_wanted(work, standing):
+@handles(CheckHealth, failed=fail_with_operation)
+async def check_health(work: CheckHealth, ctx: JobContext) -> Outcome:
+    view = await ctx.services.check_views.of(work.instance_id)
+    if view is None or not _is_current(work, view):
         return Done()
-    plan = default_plan(tools.settings).with_stored(standing.health_check)
-    wanted = targets(plan, standing.ports, standing.endpoints)
-    if not wanted:
-        return await _nothing_to_probe(work, plan, tools)
-    if any(target.address is None for target in wanted):
-        wanted = await _with_addresses(work, standing, wanted, plan, tools)
+    plan = default_plan(ctx.settings).with_stored(view.health_check)
+    targets = probe_targets(plan, view.ports, view.endpoints)
+    if not targets:
+        return await _nothing_to_probe(work, plan, ctx)
+    if any(target.address is None for target in targets):
+        targets = await _with_addresses(work, view, targets, plan, ctx)
 
-    since = standing.status_since if work.asked_at is None else datetime.fromtimestamp(work.asked_at, UTC)
+    since = view.status_since if work.asked_at is None else datetime.fromtimestamp(work.asked_at, UTC)
     left = since + plan.max_wait - now()
-    this = next_round(wanted, standing.results, plan, since=since)
-    probe = tools.services.prober.probe
-    findings = await asyncio.gather(*(probe(each, plan, within=max(left, SHORTEST_PROBE)) for each in this.due))
-    results = after_round(this, findings, at=now())
+    this = next_round(targets, view.results, plan, since=since)
+    probe = ctx.services.prober.probe
+    findings = await asyncio.gather(*(probe(each, plan, within=max(left, PROBE_TIMEOUT_MIN)) for each in this.due))
+    results = merge_outcomes(this, findings, at=now())
 
     is_over = all(is_settled(result, plan) for result in results)
     left = since + plan.max_wait - now()
-    async with tools.services.checks.writing, tools.write() as session:
-        await rows.save(session, work.instance_id, results, instead_of=standing.results)
+    async with ctx.services.check_views.writing, ctx.write() as session:
+        await rows.save_results(session, {work.instance_id: results})
         if is_over or left <= timedelta(0):
-            cause = moves.Cause(work.operation_id, standing.requested_by if work.operation_id is not None else None)
-            await moves.checked(session, work.instance_id, results, cause=cause)
+            cause = transitions.Cause(work.operation_id, view.requested_by if work.operation_id is not None else None)
+            await transitions.record_health(session, work.instance_id, results, cause=cause)
         if work.operation_id is not None and (health_of(results) is Health.HEALTHY or left <= timedelta(0)):
-            await _settle(session, work, results)
+            await _finish(session, work, results)
             return Done()
     if work.operation_id is None and (is_over or left <= timedelta(0)):
         return Done()
-    pause = plan.pause(max(result.attempts for result in results if not result.is_healthy))
-    return Again(after=min(pause, max(left, timedelta(0))))
+    retry_delay = plan.retry_delay(max(result.attempts for result in results if not result.is_healthy))
+    return Again(after=min(retry_delay, max(left, timedelta(0))))
 
 
-def default_plan(settings: Settings) -> Plan:
-    """For instances whose owners said nothing."""
-    return Plan(
-        timeout=settings.health_check_timeout,
-        retries=settings.health_check_retries,
-        delay=settings.health_check_delay,
-        max_wait=settings.health_check_max_wait,
-    )
-
-
-def _is_wanted(work: CheckHealth, standing: Standing) -> bool:
-    """Deleted, failed or ready already: no longer our business. On demand: as long as there may be a machine."""
+def _is_current(work: CheckHealth, view: CheckView) -> bool:
+    """False if the instance is deleted, failed or already READY. On demand: whether there may be a machine."""
     if work.operation_id is None:
-        return standing.status in CHECKABLE
-    return standing.operation_id == work.operation_id and standing.status == InstanceStatus.HEALTH_CHECKING
+        return view.status in CHECKABLE
+    return view.operation_id == work.operation_id and view.status == InstanceStatus.HEALTH_CHECKING
 
 
-async def _nothing_to_probe(work: CheckHealth, plan: Plan, tools: Tools) -> Outcome:
-    """The named port is not there; or nothing speaks http any more, and then there is nothing to prove."""
+async def _nothing_to_probe(work: CheckHealth, plan: CheckPlan, ctx: JobContext) -> Outcome:
+    """Fail if the configured port is not exposed; else there is nothing to check and the instance is READY."""
     if work.operation_id is None:
         return Done()
-    async with tools.write() as session:
+    async with ctx.write() as session:
         if plan.target_port is None:
-            await _settle(session, work, [])
+            await _finish(session, work, [])
         else:
-            message = f"Port {plan.target_port} was to be checked, and the instance does not expose it."
+            message = f"The health check uses port {plan.target_port}, which the instance does not expose."
             reason = Reason("TARGET_PORT_NOT_EXPOSED", message, retryable=False)
             await fail_operation(session, work.instance_id, work.operation_id, reason)
     return Done()
 
 
 async def _with_addresses(
-    work: CheckHealth, standing: Standing, wanted: list[Target], plan: Plan, tools: Tools
-) -> list[Target]:
-    """Ask the provider for addresses that it had not given yet. Whatever it says, what is known is probed."""
-    if standing.novita_id is None:
-        return wanted
+    work: CheckHealth, view: CheckView, targets: list[ProbeTarget], plan: CheckPlan, ctx: JobContext
+) -> list[ProbeTarget]:
+    """Read missing addresses from the provider. Known addresses are probed even if that fails."""
+    if view.novita_id is None:
+        return targets
     try:
-        remote = await tools.look(standing.novita_id)
+        remote = await ctx.poll(view.novita_id)
     except NovitaError:
-        return wanted
-    if seen(remote) is not Seen.UP:
-        return wanted  # others watch its status
-    async with tools.write() as session:
-        values: dict[str, Any] = facts(remote)
-        changed = await moves.note(session, work.instance_id, cause=moves.Cause(), observed_at=now(), **values)
-    return targets(plan, changed.ports, changed.endpoints)
+        return targets
+    if state_of(remote) is not MachineState.UP:
+        return targets  # reconcile and monitor jobs handle its status
+    async with ctx.write() as session:
+        values: dict[str, Any] = observed_fields(remote)
+        changed = await transitions.update(
+            session, work.instance_id, cause=transitions.Cause(), observed_at=now(), **values
+        )
+    return probe_targets(plan, changed.ports, changed.endpoints)
 
 
-async def _settle(session: AsyncSession, work: CheckHealth, results: Sequence[ProbeResult]) -> None:
-    """READY or FAILED, together with the operation."""
+async def _finish(session: AsyncSession, work: CheckHealth, results: Sequence[ProbeResult]) -> None:
+    """Set READY or FAILED and end the operation."""
     if work.operation_id is None:
         return
     if results and health_of(results) is not Health.HEALTHY:
-        can_help = any(is_retryable(result) for result in results)
-        reason = Reason("HEALTH_CHECK_FAILED", summary(results), retryable=can_help)
+        retryable = any(is_retryable(result) for result in results)
+        reason = Reason("HEALTH_CHECK_FAILED", summary(results), retryable=retryable)
         await fail_operation(session, work.instance_id, work.operation_id, reason)
         return
-    operation = await operations.still_open(session, work.operation_id)
+    operation = await operations.lock_open(session, work.operation_id)
     if operation is None:
         return
-    cause = moves.Cause(work.operation_id, operation.requested_by)
-    await moves.move(session, work.instance_id, InstanceStatus.READY, cause=cause)
+    cause = transitions.Cause(work.operation_id, operation.requested_by)
+    await transitions.transition(session, work.instance_id, InstanceStatus.READY, cause=cause)
     await operations.finish(session, work.operation_id, OperationStatus.SUCCEEDED)

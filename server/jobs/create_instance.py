@@ -1,8 +1,8 @@
-"""Making an accepted instance at the provider: at most one, whatever dies on the way.
+"""Creates an accepted instance at the provider: at most one, whichever process dies meanwhile.
 
-The provider has no idempotency key. So an attempt is committed before it is asked, its marker travels in the name, and
-an attempt without a clear answer is looked up by that name until the provider has shown for a while that there is
-nothing. Only then is anything created again.
+The provider has no idempotency key. So an attempt is committed before the call, its marker is part of the name, and an
+attempt without a clear response is searched for by that name until the provider has shown nothing for a while. Only
+then is a create sent again.
 """
 
 from dataclasses import dataclass
@@ -12,215 +12,248 @@ import structlog
 
 from server.clock import now
 from server.db.tables import Attempt, Instance
-from server.errors import AuthFailed, BalanceExhausted, InsufficientResource, NovitaError, ProviderTimeout
-from server.instances import attempts, moves, operations
-from server.instances.placement import Candidate, Placement, Wish, place
-from server.jobs.handler import Reason, Tools, fail_operation, fail_with_the_job, growing_pause, handles
-from server.jobs.provider_wait import later
-from server.novita import wire
-from server.queue.enqueue import enqueue
-from server.queue.kinds import CreateInstance, MonitorInstance
-from server.queue.outcome import Again, Done, Outcome
-from server.words import AttemptStatus, Billing, InstanceStatus, OperationPhase
+from server.enums import AttemptStatus, Billing, InstanceStatus, OperationPhase, PlacementOrder
+from server.errors import InsufficientResource, NovitaError, ProviderTimeout
+from server.events.log_identity import restored_at
+from server.instances import attempts, operations, transitions
+from server.instances.markers import create_part, marker_of, novita_name
+from server.instances.placement import Candidate, Placement, Requirements, place
+from server.instances.provider.settle import end_absent, link_created, note_doubt
+from server.instances.provider.snapshot import ProviderSnapshot
+from server.instances.provider.states import MachineState, state_of
+from server.instances.provider.unlinked import Origin, unlinked_machines
+from server.jobs.failures import Reason, fail_operation, fail_with_job, fail_work, retry_later
+from server.jobs.registry import JobContext, growing_pause, handles
+from server.novita import models
+from server.queue.handler import Again, Done, Outcome
+from server.queue.kinds import CreateInstance
 
 log = structlog.get_logger(__name__)
 
-# After these the same candidate may be asked again: it was us, or the moment, that was refused.
-PASSING = frozenset({"RATE_LIMITED", "CIRCUIT_OPEN", "NETWORK_ERROR"})
-# These answer for every candidate, so there is no use in asking the next.
-FINAL = (AuthFailed, BalanceExhausted)
+# After these errors the same candidate may be tried again.
+TRANSIENT_CODES = frozenset(
+    {
+        "PROVIDER_ERROR",
+        "RATE_LIMITED",
+        "CIRCUIT_OPEN",
+        "NETWORK_ERROR",
+        "PROVIDER_SUSPENDED",
+        "PROVIDER_AUTH_FAILED",
+        "PAYMENT_REQUIRED",
+    }
+)
+# A create that has not been sent by then is refused and tried again later. Shorter than REQUEST_DEADLINE, because a
+# worker that takes over has to wait for this long, too, before it may call the machine absent.
+SEND_TIMEOUT = timedelta(seconds=10)
+# How long after a restored backup a request may be repeated whose first acceptance was lost with it.
+REPEAT_WINDOW = timedelta(days=1)
+CUDA_VERSION_INCOMPATIBLE = "CUDA_VERSION_INCOMPATIBLE"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What is true before this run does anything."""
+class Loaded:
+    """The rows as they were at the beginning of this run."""
 
     instance: Instance
     live: Attempt | None
-    doubted_for: timedelta  # how long nobody has known what came of `live`
+    unresolved_for: timedelta  # how long the result of `live` has been unknown
     past: tuple[Attempt, ...]
     since: datetime
+    is_after_restore: bool
 
 
-@handles(CreateInstance, failed=fail_with_the_job)
-async def create_instance(work: CreateInstance, tools: Tools) -> Outcome:
-    async with tools.write() as session:
-        operation = await operations.enter(session, work.operation_id, OperationPhase.PLACING)
+@handles(CreateInstance, failed=fail_with_job)
+async def create_instance(work: CreateInstance, ctx: JobContext) -> Outcome:
+    async with ctx.write() as session:
+        operation = await operations.set_phase(session, work.operation_id, OperationPhase.PLACING)
         if operation is None:
-            return Done()  # superseded or cancelled: a delete looks after whatever was made
-        instance = await moves.locked(session, work.instance_id)
+            return Done()  # superseded or cancelled: a delete removes what was created
+        instance = await transitions.lock(session, work.instance_id)
         live = await attempts.live_of_instance(session, instance.id)
-        standing = Standing(
+        loaded = Loaded(
             instance=instance,
             live=live,
-            doubted_for=timedelta(0) if live is None else await attempts.age(session, live),
+            unresolved_for=timedelta(0) if live is None else attempts.age(live),
             past=tuple(await attempts.of_operation(session, work.operation_id)),
             since=operation.created_at,
+            is_after_restore=_is_after_restore(work, operation.created_at, await restored_at(session)),
         )
+        if live is not None:
+            await note_doubt(session, live)
     if instance.status != InstanceStatus.CREATING:
-        return Done()  # created by a run that died before it could say so; its monitor was enqueued with it
+        return Done()  # an earlier run created it and enqueued its monitor, then died
     try:
-        if standing.live is not None:
-            return await settle(standing.instance, standing.live, standing.doubted_for, work, tools)
-        return await _ask_next(standing, work, tools)
+        if loaded.live is not None:
+            return await _resolve_attempt(loaded.live, loaded.unresolved_for, ctx)
+        if loaded.is_after_restore and await _adopt_from_before(loaded, work, ctx):
+            return Done()
+        return await _try_next_candidate(loaded, work, ctx)
     except NovitaError as error:
-        # Placing and looking up change nothing, so they may simply be done again later.
-        return later(error, since=operation.created_at, tools=tools)
+        # Placing and searching change nothing, so they can be repeated. A refused search says nothing about a machine.
+        return retry_later(error, since=operation.created_at, ctx=ctx, is_look=loaded.live is not None)
 
 
-async def settle(
-    instance: Instance, attempt: Attempt, waited: timedelta, work: CreateInstance, tools: Tools
-) -> Outcome:
-    """Find out whether an attempt without an answer made something; adopt it if so."""
-    found = await look_up(attempt, tools)
-    if found is not None:
-        await _adopt(instance, attempt, found, work, tools)
+async def _resolve_attempt(attempt: Attempt, waited: timedelta, ctx: JobContext) -> Outcome:
+    """Find out whether an attempt without a response created a machine; adopt it if so."""
+    remote = await ctx.services.markers.find(str(attempt.marker))
+    if remote is not None:
+        async with ctx.write() as session:
+            await link_created(session, attempt, remote.id)
         return Done()
-    patience = longest_doubt(tools)
-    if waited < patience:
-        return Again(after=min(patience - waited, growing_pause(waited, longest=timedelta(seconds=5))))
-    async with tools.write() as session:
-        await attempts.end(session, attempt, AttemptStatus.ABSENT)
+    timeout = unresolved_timeout(ctx)
+    if waited < timeout:
+        return Again(after=min(timeout - waited, growing_pause(waited, longest=timedelta(seconds=5))))
+    async with ctx.write() as session:
+        await end_absent(session, attempt)
     return Again(after=timedelta(0))
 
 
-def longest_doubt(tools: Tools) -> timedelta:
-    """How long after an attempt began something of it may still appear.
+def unresolved_timeout(ctx: JobContext) -> timedelta:
+    """How long after the beginning of an attempt its machine may still appear.
 
-    The call may have stood in line, then have been under way for as long as one request may take; the grace begins
-    after that.
+    The call may wait for the rate limit, then take as long as one request; the grace begins after that.
     """
-    return tools.settings.request_deadline + tools.settings.request_timeout + tools.settings.create_grace
+    return _send_timeout(ctx) + ctx.settings.request_timeout + ctx.settings.create_grace
 
 
-async def look_up(attempt: Attempt, tools: Tools) -> str | None:
-    """The provider's id of what an attempt made. The name filter is fuzzy, so the end of the name is compared; not all
-    of it, because the instance may have another name by now."""
-    marker = str(attempt.marker)
-    page = await tools.novita.instances(name=marker)
-    return next((remote.id for remote in page.items if attempts.has_marker(remote.name, marker)), None)
+def _send_timeout(ctx: JobContext) -> timedelta:
+    """How long after the beginning of an attempt its call may be sent."""
+    return min(ctx.settings.request_deadline, SEND_TIMEOUT)
 
 
-async def _ask_next(standing: Standing, work: CreateInstance, tools: Tools) -> Outcome:
-    instance = standing.instance
-    last = standing.past[-1] if standing.past else None
-    if last is not None and last.status == AttemptStatus.ABSENT and _has_lasted(standing.since, tools):
-        return await _never_answered(last, work, tools)
-    placement = await place(tools.catalog, _wish(instance))
-    candidate = _first_untried(placement, standing.past)
+def _is_after_restore(work: CreateInstance, created_at: datetime, restored: datetime | None) -> bool:
+    """Whether this create may have been carried out in a time that a restored backup has forgotten."""
+    if restored is None:
+        return False
+    return created_at < restored + (REPEAT_WINDOW if work.request is not None else timedelta(0))
+
+
+async def _adopt_from_before(loaded: Loaded, work: CreateInstance, ctx: JobContext) -> bool:
+    """Link the machine that this create made before the backup was restored, if there is one."""
+    instance = loaded.instance
+    known = {attempt.marker for attempt in loaded.past}
+    part = create_part(instance.project_id, _create_of(work))
+    found = [each for each in await ctx.services.markers.find_create(part) if marker_of(each.name) not in known]
+    free = await unlinked_machines(
+        ctx.services.database, [ProviderSnapshot.of(each, asked_at=now()) for each in found if _is_staying(each)]
+    )
+    lost = next((machine.snapshot.id for machine in free if machine.origin is Origin.LOST), None)
+    remote = next((each for each in found if each.id == lost), None)
+    if remote is None:
+        return False
+    async with ctx.write() as session:
+        if await operations.lock_open(session, work.operation_id) is not None:
+            marker = str(marker_of(remote.name))
+            attempt = await attempts.begin_found(session, instance, work.operation_id, remote, marker)
+            await link_created(session, attempt, remote.id)
+    return True
+
+
+def _is_staying(remote: models.RemoteInstance) -> bool:
+    return state_of(remote) not in (MachineState.GOING_AWAY, MachineState.GONE)
+
+
+def _create_of(work: CreateInstance) -> str:
+    """What the markers of this create are derived from."""
+    return work.request or str(work.operation_id)
+
+
+async def _try_next_candidate(loaded: Loaded, work: CreateInstance, ctx: JobContext) -> Outcome:
+    instance = loaded.instance
+    last = loaded.past[-1] if loaded.past else None
+    if last is not None and last.status == AttemptStatus.ABSENT and _has_timed_out(loaded.since, ctx):
+        return await _fail_unanswered(last, work, ctx)
+    placement = await place(ctx.catalog, _requirements(instance))
+    candidate = _first_untried(placement, loaded.past)
     if candidate is None:
-        return await _give_up(placement, standing, work, tools)
-    if instance.image_auth_id is not None and not await tools.catalog.has_registry_auth(instance.image_auth_id):
-        return await _no_registry_auth(instance.image_auth_id, work, tools)
-    # Before the attempt is committed: others count from there how long it may still be sent.
-    asked_at = tools.novita.moment()
-    async with tools.write() as session:
-        if await operations.still_open(session, work.operation_id) is None:
-            return Done()  # deleted or cancelled while we placed it: nobody would look after a machine made now
+        return await _fail_without_candidate(placement, loaded, work, ctx)
+    if instance.image_auth_id is not None and not await ctx.catalog.has_registry_auth(instance.image_auth_id):
+        return await _fail_without_registry_auth(instance.image_auth_id, work, ctx)
+    # Before the attempt is committed: unresolved_timeout counts from that commit.
+    asked_at = ctx.novita.now() - (ctx.settings.request_deadline - _send_timeout(ctx)).total_seconds()
+    async with ctx.write() as session:
+        if await operations.lock_open(session, work.operation_id) is None:
+            return Done()  # deleted or cancelled meanwhile: no job would manage a machine created now
         await attempts.note_refusals(session, instance, work.operation_id, placement.refusals)
-        attempt = await attempts.begin(session, instance, work.operation_id, candidate)
+        attempt = await attempts.begin(session, instance, work.operation_id, candidate, create=_create_of(work))
     try:
-        novita_id = await tools.novita.create_instance(_request(instance, attempt), asked_at=asked_at)
+        novita_id = await ctx.novita.create_instance(_request(instance, attempt), asked_at=asked_at)
     except NovitaError as error:
-        return await _not_created(attempt, error, work, tools)
-    await _adopt(instance, attempt, novita_id, work, tools)
+        return await _not_created(instance, attempt, error, work, ctx)
+    async with ctx.write() as session:
+        await link_created(session, attempt, novita_id)
     return Done()
 
 
-async def _not_created(attempt: Attempt, error: NovitaError, work: CreateInstance, tools: Tools) -> Outcome:
+async def _not_created(
+    instance: Instance, attempt: Attempt, error: NovitaError, work: CreateInstance, ctx: JobContext
+) -> Outcome:
     code = error.reason or error.code
     if not error.is_certain_refusal:
         log.warning("create.unknown", marker=attempt.marker, error=error.code)
-        async with tools.write() as session:
+        async with ctx.write() as session:
             await attempts.leave_unknown(session, attempt, code=error.code, message=error.message)
         return Again(after=timedelta(milliseconds=250))
     if isinstance(error, InsufficientResource):
-        await tools.catalog.forget_products()
-    async with tools.write() as session:
+        await ctx.catalog.forget_products(
+            str(attempt.cluster_id), str(attempt.billing_mode), gpu_count=instance.gpu_count
+        )
+    can_wait = error.code in TRANSIENT_CODES and error.retryable
+    async with ctx.write() as session:
         await attempts.end(
             session,
             attempt,
             AttemptStatus.REJECTED,
-            reason_code=error.code if error.code in PASSING else code,
+            reason_code=error.code if can_wait else code,
             reason_message=error.message,
         )
-        if isinstance(error, FINAL):
+        if not error.tries_next and not can_wait:
             reason = Reason(error.code, error.message, error.retryable)
             await fail_operation(session, work.instance_id, work.operation_id, reason)
             return Done()
-    if error.code in PASSING:
+    if can_wait:
         raise error
     return Again(after=timedelta(0))
 
 
-async def _adopt(instance: Instance, attempt: Attempt, novita_id: str, work: CreateInstance, tools: Tools) -> None:
-    """Tie the machine to the instance. Also when the instance is being deleted: the delete needs to know of it."""
-    async with tools.write() as session:
-        if not await attempts.end(session, attempt, AttemptStatus.CREATED, novita_id=novita_id):
-            return
-        current = await moves.locked(session, instance.id)
-        facts = {
-            "novita_id": novita_id,
-            "region": attempt.region,
-            "product_id": attempt.product_id,
-            "billing_mode": attempt.billing_mode,
-            "price_per_hour_e5": attempt.price_per_hour_e5,
-        }
-        operation = await operations.enter(session, work.operation_id, OperationPhase.PROVISIONING)
-        cause = moves.Cause(work.operation_id, operation.requested_by if operation else None)
-        if operation is None or current.status != InstanceStatus.CREATING:
-            await moves.note(session, instance.id, cause=cause, **facts)
-            return
-        await moves.move(session, instance.id, InstanceStatus.STARTING, cause=cause, **facts)
-        await enqueue(
-            session,
-            MonitorInstance(instance_id=instance.id, operation_id=work.operation_id),
-            project_id=instance.project_id,
-            instance_id=instance.id,
-            unique_key=f"monitor {work.operation_id}",
-        )
+def _has_timed_out(since: datetime, ctx: JobContext) -> bool:
+    return now() - since > ctx.settings.provider_max_wait
 
 
-def _has_lasted(since: datetime, tools: Tools) -> bool:
-    return now() - since > tools.settings.provider_max_wait
+async def _fail_unanswered(last: Attempt, work: CreateInstance, ctx: JobContext) -> Outcome:
+    """Every create stayed without a response and created nothing; another would not help."""
+    message = last.reason_message or "The provider did not respond."
+    return await fail_work(work, ctx, Reason(last.reason_code or ProviderTimeout.code, message, retryable=True))
 
 
-async def _never_answered(last: Attempt, work: CreateInstance, tools: Tools) -> Outcome:
-    """Each create was left without an answer and nothing came of it; one more would be no better."""
-    message = last.reason_message or "The provider did not answer."
-    async with tools.write() as session:
-        reason = Reason(last.reason_code or ProviderTimeout.code, message, retryable=True)
+async def _fail_without_candidate(
+    placement: Placement, loaded: Loaded, work: CreateInstance, ctx: JobContext
+) -> Outcome:
+    """The provider refused every candidate, or there is none."""
+    tried = [attempt for attempt in loaded.past if attempt.marker is not None]
+    message = "No region has a matching product in stock."
+    if tried:
+        message = "; ".join(f"{attempt.region}: {attempt.reason_message or attempt.status}" for attempt in tried[-3:])
+    codes = {attempt.reason_code for attempt in tried}
+    is_cuda = codes == {CUDA_VERSION_INCOMPATIBLE}  # no stock that comes back would help
+    reason = Reason(CUDA_VERSION_INCOMPATIBLE if is_cuda else "NO_OPTIMAL_PRODUCT_ANY_REGION", message, not is_cuda)
+    async with ctx.write() as session:
+        await attempts.note_refusals(session, loaded.instance, work.operation_id, placement.refusals)
         await fail_operation(session, work.instance_id, work.operation_id, reason)
     return Done()
 
 
-async def _give_up(placement: Placement, standing: Standing, work: CreateInstance, tools: Tools) -> Outcome:
-    """Every candidate was asked and refused, or there is none."""
-    asked = [attempt for attempt in standing.past if attempt.marker is not None]
-    message = "No region has a fitting product free now."
-    if asked:
-        message = "; ".join(f"{attempt.region}: {attempt.reason_message or attempt.status}" for attempt in asked[-3:])
-    async with tools.write() as session:
-        await attempts.note_refusals(session, standing.instance, work.operation_id, placement.refusals)
-        reason = Reason("NO_OPTIMAL_PRODUCT_ANY_REGION", message, retryable=True)
-        await fail_operation(session, work.instance_id, work.operation_id, reason)
-    return Done()
-
-
-async def _no_registry_auth(auth_id: str, work: CreateInstance, tools: Tools) -> Outcome:
-    """Asked anyway, the provider would make a machine, bill it, and fail to pull its image."""
+async def _fail_without_registry_auth(auth_id: str, work: CreateInstance, ctx: JobContext) -> Outcome:
+    """The provider would create a machine, bill it, and fail to pull its image."""
     message = f"The provider has no registry auth {auth_id} in this account."
-    async with tools.write() as session:
-        reason = Reason("REGISTRY_AUTH_NOT_FOUND", message, retryable=False)
-        await fail_operation(session, work.instance_id, work.operation_id, reason)
-    return Done()
+    return await fail_work(work, ctx, Reason("REGISTRY_AUTH_NOT_FOUND", message, retryable=False))
 
 
 def _first_untried(placement: Placement, past: tuple[Attempt, ...]) -> Candidate | None:
     tried = {
         (attempt.region, attempt.product_id, attempt.billing_mode)
         for attempt in past
-        if attempt.status == AttemptStatus.REJECTED and attempt.reason_code not in PASSING
+        if attempt.status == AttemptStatus.REJECTED and attempt.reason_code not in TRANSIENT_CODES
     }
     for candidate in placement.candidates:
         if (candidate.region, candidate.product_id, candidate.billing_mode) not in tried:
@@ -228,20 +261,21 @@ def _first_untried(placement: Placement, past: tuple[Attempt, ...]) -> Candidate
     return None
 
 
-def _wish(instance: Instance) -> Wish:
-    return Wish(
+def _requirements(instance: Instance) -> Requirements:
+    return Requirements(
         product_name=instance.product_name,
         gpu_count=instance.gpu_count,
         rootfs_size_gb=instance.rootfs_size_gb,
         billing=Billing(instance.billing),
         max_hourly_price_e5=instance.max_hourly_price_e5,
         regions=tuple(instance.regions),
+        order=PlacementOrder(instance.placement or PlacementOrder.REGION_ORDER),
     )
 
 
-def _request(instance: Instance, attempt: Attempt) -> wire.CreateInstance:
-    return wire.CreateInstance(
-        name=attempts.novita_name(instance.name, str(attempt.marker)),
+def _request(instance: Instance, attempt: Attempt) -> models.CreateInstance:
+    return models.CreateInstance(
+        name=novita_name(instance.name, str(attempt.marker)),
         product_id=str(attempt.product_id),
         gpu_count=instance.gpu_count,
         rootfs_gb=instance.rootfs_size_gb,
@@ -251,6 +285,8 @@ def _request(instance: Instance, attempt: Attempt) -> wire.CreateInstance:
         billing_mode=attempt.billing_mode,
         command=instance.command or "",
         entrypoint=instance.entrypoint or "",
-        ports=tuple(wire.Port(port["port"], port["type"]) for port in instance.ports),
-        envs=tuple(wire.Env(key, value) for key, value in instance.env.items()),
+        ports=tuple(models.Port(port["port"], port["type"]) for port in instance.ports),
+        tools=tuple(models.Tool(**tool) for tool in instance.tools),
+        min_cuda_version=instance.min_cuda_version,
+        envs=tuple(models.Env(key, value) for key, value in instance.env.items()),
     )

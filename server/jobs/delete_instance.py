@@ -1,77 +1,128 @@
-"""Removing an instance at the provider, and saying so only once it is gone there."""
+"""Deletes an instance at the provider; the operation ends when it is gone there.
+
+It has no other end: an operation that gave up would leave a machine that is billed and that its owner believes deleted.
+"""
 
 from datetime import timedelta
 
+from sqlalchemy.ext.asyncio import AsyncSession
+
 from server.clock import now
-from server.db.tables import Attempt, Instance
+from server.db.tables import Attempt, Operation
+from server.enums import InstanceStatus, OperationPhase, OperationStatus
 from server.errors import NovitaError, ProviderNotFound
-from server.instances import attempts, moves, operations
-from server.instances.observed import Seen, facts, seen
-from server.jobs.create_instance import longest_doubt, look_up
-from server.jobs.handler import Tools, fail_with_the_job, growing_pause, handles
-from server.jobs.provider_wait import later
+from server.instances import attempts, operations, transitions
+from server.instances.provider.settle import end_absent, link_created, note_doubt
+from server.instances.provider.states import MachineState, observed_fields, state_of
+from server.jobs.create_instance import unresolved_timeout
+from server.jobs.failures import wait_for_provider
+from server.jobs.registry import JobContext, growing_pause, handles
+from server.novita.models import RemoteInstance
+from server.queue.enqueue import enqueue
+from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import DeleteInstance
-from server.queue.outcome import Again, Done, Outcome
-from server.words import AttemptStatus, InstanceStatus, OperationPhase, OperationStatus
+
+PAUSE_MAX = timedelta(minutes=2)
+# After the job itself has failed, which is a fault of ours.
+NEXT_JOB_AFTER = timedelta(minutes=5)
 
 
-@handles(DeleteInstance, failed=fail_with_the_job)
-async def delete_instance(work: DeleteInstance, tools: Tools) -> Outcome:
-    async with tools.write() as session:
-        operation = await operations.enter(session, work.operation_id, OperationPhase.DELETING)
+async def keep_deleting(session: AsyncSession, work: DeleteInstance, failure: Failure) -> None:
+    """For `failed`: the machine may exist, so another job goes on."""
+    operation = await operations.lock_open(session, work.operation_id)
+    if operation is None:
+        return
+    await operations.record_wait(session, work.operation_id, code=failure.code, message=failure.message)
+    await enqueue(
+        session,
+        work,
+        project_id=operation.project_id,
+        instance_id=work.instance_id,
+        after=NEXT_JOB_AFTER,
+    )
+
+
+@handles(DeleteInstance, failed=keep_deleting)
+async def delete_instance(work: DeleteInstance, ctx: JobContext) -> Outcome:
+    async with ctx.write() as session:
+        operation = await operations.set_phase(session, work.operation_id, OperationPhase.DELETING)
         if operation is None:
             return Done()
-        instance = await moves.locked(session, work.instance_id)
+        instance = await transitions.lock(session, work.instance_id)
         live = await attempts.live_of_instance(session, work.instance_id)
-        doubted_for = timedelta(0) if live is None else await attempts.age(session, live)
+        unresolved_for = timedelta(0) if live is None else attempts.age(live)
+        if live is not None:
+            await note_doubt(session, live)
     since = operation.created_at
     try:
         if live is not None:
-            # A create was under way when the delete came: what it made, if anything, has to go as well.
-            outcome = await _settle(instance, live, doubted_for, tools)
-            if outcome is not None:
-                return outcome
-            return Again(after=timedelta(0))
-        if instance.novita_id is not None and not await _is_gone(instance.novita_id, instance, work, tools):
+            return await _resolve_attempt(live, unresolved_for, ctx)
+        if instance.novita_id is not None and not await _delete_and_poll(instance.novita_id, operation, ctx):
             return Again(after=growing_pause(now() - since, longest=timedelta(seconds=10)))
     except NovitaError as error:
-        return later(error, since=since, tools=tools)
-    async with tools.write() as session:
-        if await operations.still_open(session, work.operation_id) is not None:
-            cause = moves.Cause(work.operation_id, operation.requested_by)
-            await moves.move(session, work.instance_id, InstanceStatus.DELETED, cause=cause)
+        async with ctx.write() as session:
+            await operations.record_wait(session, work.operation_id, code=error.code, message=error.message)
+        return wait_for_provider(error, now() - since, longest=PAUSE_MAX)
+    async with ctx.write() as session:
+        if await operations.lock_open(session, work.operation_id) is not None:
+            cause = transitions.Cause(work.operation_id, operation.requested_by)
+            await transitions.transition(session, work.instance_id, InstanceStatus.DELETED, cause=cause)
             await operations.finish(session, work.operation_id, OperationStatus.SUCCEEDED)
     return Done()
 
 
-async def _is_gone(novita_id: str, instance: Instance, work: DeleteInstance, tools: Tools) -> bool:
-    """Ask for the removal, then look. Asking again is harmless: gone is what was wanted."""
+async def _delete_and_poll(novita_id: str, operation: Operation, ctx: JobContext) -> bool:
+    """Delete, then poll; True when it is gone. Repeating the delete is harmless.
+
+    After an accepted delete, the provider's own word that it has no such machine is enough. Before that, the delete is
+    sent although no machine is shown, and its absence has to be confirmed.
+    """
+    remote = await _find(novita_id, ctx)
+    if _is_gone(remote, operation):
+        return True
+    if isinstance(remote, ProviderNotFound) or state_of(remote) is not MachineState.GOING_AWAY:
+        try:
+            await ctx.novita.delete_instance(novita_id)
+        except ProviderNotFound:
+            absences = ctx.services.absences
+            if isinstance(remote, ProviderNotFound) and await absences.is_confirmed(
+                operation.instance_id, novita_id, is_deleting=True
+            ):
+                return True
+            raise
+    async with ctx.write() as session:
+        await operations.mark_accepted(session, operation.id)
+        await operations.record_wait(session, operation.id)
+    remote = await _find(novita_id, ctx)
+    if isinstance(remote, ProviderNotFound):
+        return remote.is_certain_refusal
+    async with ctx.write() as session:
+        observed = {"observed_at": now(), **observed_fields(remote)}
+        await transitions.update(session, operation.instance_id, cause=transitions.Cause(operation.id), **observed)
+    return state_of(remote) is MachineState.GONE
+
+
+async def _find(novita_id: str, ctx: JobContext) -> RemoteInstance | ProviderNotFound:
     try:
-        remote = await tools.novita.instance(novita_id)
-        if seen(remote) is Seen.GONE:
-            return True
-        if seen(remote) is not Seen.GOING_AWAY:
-            await tools.novita.delete_instance(novita_id)
-            remote = await tools.novita.instance(novita_id)
-    except ProviderNotFound:
-        return True
-    if seen(remote) is Seen.GONE:
-        return True
-    async with tools.write() as session:
-        cause = moves.Cause(work.operation_id)
-        await moves.note(session, instance.id, cause=cause, observed_at=now(), **facts(remote))
-    return False
+        return await ctx.novita.instance(novita_id)
+    except ProviderNotFound as error:
+        return error
 
 
-async def _settle(instance: Instance, attempt: Attempt, waited: timedelta, tools: Tools) -> Outcome | None:
-    """None once it is known what the attempt made; else when to look again."""
-    found = await look_up(attempt, tools)
-    if found is None and (left := longest_doubt(tools) - waited) > timedelta(0):
+def _is_gone(remote: RemoteInstance | ProviderNotFound, operation: Operation) -> bool:
+    if isinstance(remote, ProviderNotFound):
+        return operations.is_accepted(operation) and remote.is_certain_refusal  # not the page of a gateway
+    return state_of(remote) is MachineState.GONE
+
+
+async def _resolve_attempt(attempt: Attempt, waited: timedelta, ctx: JobContext) -> Outcome:
+    """Find out what a create that was in flight when the delete was accepted has made: that must be deleted too."""
+    remote = await ctx.services.markers.find(str(attempt.marker))
+    if remote is None and (left := unresolved_timeout(ctx) - waited) > timedelta(0):
         return Again(after=min(left, timedelta(seconds=2)))
-    async with tools.write() as session:
-        if found is None:
-            await attempts.end(session, attempt, AttemptStatus.ABSENT)
-        elif await attempts.end(session, attempt, AttemptStatus.CREATED, novita_id=found):
-            cause = moves.Cause(attempt.operation_id)
-            await moves.note(session, instance.id, cause=cause, novita_id=found)
-    return None
+    async with ctx.write() as session:
+        if remote is None:
+            await end_absent(session, attempt)
+        else:
+            await link_created(session, attempt, remote.id)
+    return Again(after=timedelta(0))

@@ -1,48 +1,53 @@
-"""Following a new instance until it runs, fails, or takes too long."""
+"""Polls a new instance until it runs, fails or takes too long."""
 
 from datetime import timedelta
 
 from server.clock import now
+from server.enums import InstanceStatus
 from server.errors import NovitaError, ProviderNotFound
-from server.instances import moves
-from server.instances.observed import Seen, facts, seen
-from server.jobs.coming_up import LATE_TO_APPEAR, failed, is_up, why_down
-from server.jobs.handler import Reason, Tools, fail_with_the_job, growing_pause, handles
-from server.jobs.provider_wait import later
+from server.instances import transitions
+from server.instances.provider.states import MachineState, observed_fields, state_of
+from server.jobs.failures import Reason, fail_with_job, fail_work, look_later
+from server.jobs.registry import JobContext, growing_pause, handles
+from server.jobs.startup import APPEARANCE_TIMEOUT, MISSING_POLL_INTERVAL, failure_reason, mark_running
+from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import MonitorInstance
-from server.queue.outcome import Again, Done, Outcome
-from server.words import InstanceStatus
 
 
-@handles(MonitorInstance, failed=fail_with_the_job)
-async def monitor_instance(work: MonitorInstance, tools: Tools) -> Outcome:
-    standing = await tools.services.standings.of(work.instance_id)
-    if standing is None or standing.operation_id != work.operation_id or standing.status != InstanceStatus.STARTING:
-        return Done()  # deleted, failed or running already: no longer our business
-    elapsed = now() - standing.status_since
+@handles(MonitorInstance, failed=fail_with_job)
+async def monitor_instance(work: MonitorInstance, ctx: JobContext) -> Outcome:
+    view = await ctx.services.monitor_views.of(work.instance_id)
+    if view is None or view.operation_id != work.operation_id or view.status != InstanceStatus.STARTING:
+        return Done()  # deleted, failed or already running
+    elapsed = now() - view.status_since
     try:
-        lookout = tools.services.lookout
-        remote = await lookout.look(str(standing.novita_id), asker=tools.claim.job_id, newer_than=standing.known_since)
+        poller = ctx.services.poller
+        remote = await poller.poll(str(view.novita_id), client=ctx.claim.job_id, newer_than=view.known_since)
     except ProviderNotFound:
-        if elapsed < LATE_TO_APPEAR:
+        if elapsed < APPEARANCE_TIMEOUT:
             return Again(after=timedelta(seconds=1))
-        return await failed(work, tools, Reason("GONE_AT_PROVIDER", "The provider no longer has it.", retryable=True))
+        if not await ctx.services.absences.is_confirmed(work.instance_id, str(view.novita_id)):
+            return Again(after=MISSING_POLL_INTERVAL)
+        reason = Reason("GONE_AT_PROVIDER", "The instance no longer exists at the provider.", retryable=True)
+        return await fail_work(work, ctx, reason)
     except NovitaError as error:
-        return later(error, since=standing.status_since, tools=tools)
+        return look_later(error, since=view.status_since, ctx=ctx)
 
-    match seen(remote):
-        case Seen.UP:
-            return await is_up(work, remote, tools)
-        case Seen.DOWN | Seen.GONE | Seen.GOING_AWAY:
-            return await failed(work, tools, why_down(remote))
-        case _ if elapsed > tools.settings.instance_max_wait:
-            message = f"It was still {remote.status} after {elapsed.total_seconds():.0f} s."
-            return await failed(work, tools, Reason("READY_TIMEOUT", message, retryable=True))
+    match state_of(remote):
+        case MachineState.UP:
+            return await mark_running(work, remote, ctx)
+        case MachineState.DOWN | MachineState.GONE | MachineState.GOING_AWAY:
+            return await fail_work(work, ctx, failure_reason(remote))
+        case _ if elapsed > ctx.settings.instance_max_wait:
+            message = f"The instance was still {remote.status} after {elapsed.total_seconds():.0f} s."
+            return await fail_work(work, ctx, Reason("READY_TIMEOUT", message, retryable=True))
         case _:
-            if standing.knows(facts(remote)):
-                tools.services.standings.seen(work.instance_id)
+            if view.knows(observed_fields(remote)):
+                ctx.services.monitor_views.seen(work.instance_id)
             else:
-                async with tools.write() as session:
-                    cause = moves.Cause(work.operation_id, standing.requested_by)
-                    await moves.note(session, work.instance_id, cause=cause, observed_at=now(), **facts(remote))
-            return Again(after=growing_pause(elapsed, longest=tools.settings.instance_poll_interval))
+                async with ctx.write() as session:
+                    cause = transitions.Cause(work.operation_id, view.requested_by)
+                    await transitions.update(
+                        session, work.instance_id, cause=cause, observed_at=now(), **observed_fields(remote)
+                    )
+            return Again(after=growing_pause(elapsed, longest=ctx.settings.instance_poll_interval))

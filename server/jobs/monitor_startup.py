@@ -1,75 +1,85 @@
-"""Following a machine that was started, restarted or migrated until it runs again, fails, or takes too long."""
+"""Polls a started, restarted or migrated instance until it runs, fails or takes too long."""
 
 from server.clock import now
 from server.db.tables import Instance, Operation
+from server.enums import InstanceStatus, OperationKind, OperationStatus
 from server.errors import NovitaError, ProviderNotFound
-from server.instances import moves, operations
-from server.instances.observed import SEEN, Seen, facts, seen
-from server.jobs.asking import SETTLES_WITHIN, gone, is_another_run
-from server.jobs.coming_up import RISING, failed, is_up, why_down
-from server.jobs.handler import Reason, Tools, fail_with_the_job, growing_pause, handles
-from server.jobs.provider_wait import later
-from server.novita.wire import RemoteInstance
+from server.instances import operations, transitions
+from server.instances.provider.states import STATES, MachineState, observed_fields, state_of
+from server.jobs.failures import Reason, fail_with_job, fail_work, look_later
+from server.jobs.provider_call import SETTLE_TIMEOUT, fail_gone, is_another_run
+from server.jobs.registry import JobContext, growing_pause, handles
+from server.jobs.startup import MISSING_POLL_INTERVAL, STARTING_UP, failure_reason, mark_running
+from server.novita.models import RemoteInstance
+from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import MonitorStartup
-from server.queue.outcome import Again, Done, Outcome
-from server.words import InstanceStatus, OperationKind, OperationStatus
 
 
-@handles(MonitorStartup, failed=fail_with_the_job)
-async def monitor_startup(work: MonitorStartup, tools: Tools) -> Outcome:
-    async with tools.read() as session:
+@handles(MonitorStartup, failed=fail_with_job)
+async def monitor_startup(work: MonitorStartup, ctx: JobContext) -> Outcome:
+    async with ctx.read() as session:
         instance = await session.get_one(Instance, work.instance_id)
         operation = await operations.open_operation(session, work.instance_id)
-    if operation is None or operation.id != work.operation_id or instance.status not in RISING:
-        return Done()  # deleted, failed or running already: no longer our business
+    if operation is None or operation.id != work.operation_id or instance.status not in STARTING_UP:
+        return Done()  # deleted, failed or already running
     since = operation.asked_at or instance.status_since
     elapsed = now() - since
     try:
-        remote = await tools.look(str(instance.novita_id))
+        remote = await ctx.poll(str(instance.novita_id))
     except ProviderNotFound:
-        return await gone(work, tools)
+        if not await ctx.services.absences.is_confirmed(work.instance_id, str(instance.novita_id)):
+            return Again(after=MISSING_POLL_INTERVAL)
+        return await fail_gone(work, ctx)
     except NovitaError as error:
-        return later(error, since=since, tools=tools)
+        return look_later(error, since=since, ctx=ctx)
 
-    found = seen(remote)
-    if found in (Seen.UP, Seen.DOWN) and elapsed < SETTLES_WITHIN and not _has_begun(instance, operation, remote):
-        return Again(after=growing_pause(elapsed, longest=SETTLES_WITHIN))  # it still shows the run before
-    match found:
-        case Seen.UP:
-            return await is_up(work, remote, tools)
-        case Seen.DOWN if operation.kind == OperationKind.MIGRATE and _was_down(operation) and not remote.status_error:
-            return await _moved_and_down(work, remote, tools)
-        case Seen.DOWN | Seen.GONE | Seen.GOING_AWAY:
-            return await failed(work, tools, why_down(remote))
-        case _ if elapsed > tools.settings.instance_max_wait:
-            message = f"It was still {remote.status} after {elapsed.total_seconds():.0f} s."
-            return await failed(work, tools, Reason("READY_TIMEOUT", message, retryable=True))
+    state = state_of(remote)
+    if (
+        state in (MachineState.UP, MachineState.DOWN)
+        and elapsed < SETTLE_TIMEOUT
+        and not _shows_new_run(instance, operation, remote)
+    ):
+        return Again(after=growing_pause(elapsed, longest=SETTLE_TIMEOUT))  # the provider still shows the previous run
+    match state:
+        case MachineState.UP:
+            return await mark_running(work, remote, ctx)
+        case MachineState.DOWN if (
+            operation.kind == OperationKind.MIGRATE and _was_down(operation) and not remote.status_error
+        ):
+            return await _finish_stopped_migration(work, remote, ctx)
+        case MachineState.DOWN | MachineState.GONE | MachineState.GOING_AWAY:
+            return await fail_work(work, ctx, failure_reason(remote))
+        case _ if elapsed > ctx.settings.instance_max_wait:
+            message = f"The instance was still {remote.status} after {elapsed.total_seconds():.0f} s."
+            return await fail_work(work, ctx, Reason("READY_TIMEOUT", message, retryable=True))
         case _:
-            async with tools.write() as session:
-                cause = moves.Cause(work.operation_id, operation.requested_by)
-                await moves.note(session, instance.id, cause=cause, observed_at=now(), **facts(remote))
-            return Again(after=growing_pause(elapsed, longest=tools.settings.instance_poll_interval))
+            async with ctx.write() as session:
+                cause = transitions.Cause(work.operation_id, operation.requested_by)
+                await transitions.update(
+                    session, instance.id, cause=cause, observed_at=now(), **observed_fields(remote)
+                )
+            return Again(after=growing_pause(elapsed, longest=ctx.settings.instance_poll_interval))
 
 
-def _has_begun(instance: Instance, operation: Operation, remote: RemoteInstance) -> bool:
-    """Whether what we see came after the asking. Nothing to compare with: nobody asked, it was found on its way."""
-    was_seen_rising = SEEN.get(instance.novita_status or "") is Seen.COMING_UP
-    return was_seen_rising or "run" not in operation.before or is_another_run(operation, remote)
+def _shows_new_run(instance: Instance, operation: Operation, remote: RemoteInstance) -> bool:
+    """Whether the provider shows the run after our call. True without a call: the machine was already starting."""
+    was_seen_starting = STATES.get(instance.novita_status or "") is MachineState.COMING_UP
+    return was_seen_starting or "run" not in operation.before or is_another_run(operation, remote)
 
 
 def _was_down(operation: Operation) -> bool:
     return operation.before.get("status") == InstanceStatus.EXITED
 
 
-async def _moved_and_down(work: MonitorStartup, remote: RemoteInstance, tools: Tools) -> Outcome:
-    """A machine that had exited may be moved without being started: that is what was asked for, too."""
-    async with tools.write() as session:
-        operation = await operations.still_open(session, work.operation_id)
+async def _finish_stopped_migration(work: MonitorStartup, remote: RemoteInstance, ctx: JobContext) -> Outcome:
+    """A machine that had exited may be moved without being started: the migration has succeeded."""
+    async with ctx.write() as session:
+        operation = await operations.lock_open(session, work.operation_id)
         if operation is None:
             return Done()
-        cause = moves.Cause(work.operation_id, operation.requested_by)
-        await moves.move(
-            session, work.instance_id, InstanceStatus.EXITED, cause=cause, observed_at=now(), **facts(remote)
+        cause = transitions.Cause(work.operation_id, operation.requested_by)
+        await transitions.transition(
+            session, work.instance_id, InstanceStatus.EXITED, cause=cause, observed_at=now(), **observed_fields(remote)
         )
         await operations.finish(session, work.operation_id, OperationStatus.SUCCEEDED)
     return Done()

@@ -1,31 +1,31 @@
-"""Comparing everything with the provider now and then, so that what happened behind our back does not stay unseen."""
+"""Compares all instances with the provider's list at an interval, to notice changes made outside Pilotlight."""
 
 import structlog
 
 from server.errors import NovitaError
-from server.instances.reconcile import reconcile as compare_all
-from server.jobs.handler import Tools, handles
+from server.instances.provider.reconcile import reconcile as compare_all
+from server.jobs.registry import JobContext, handles
+from server.queue.handler import Done, Outcome
 from server.queue.kinds import Reconcile
-from server.queue.outcome import Done, Outcome
 
 log = structlog.get_logger(__name__)
 
 
 @handles(Reconcile)
-async def reconcile(_work: Reconcile, tools: Tools) -> Outcome:
-    """Its writes need no claim: each looks at its row under a lock, and doing one twice changes nothing."""
+async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
+    """Its writes need no claim: each reads its row under a lock, and repeating one changes nothing."""
     try:
-        report = await compare_all(tools.services.database, tools.novita)
+        report = await compare_all(ctx.services.database, ctx.novita, gone_grace=ctx.settings.gone_grace)
     except NovitaError as error:
-        # The next one comes by the clock, and has the same to do.
+        # The next scheduled run does the same work.
         log.warning("reconcile.put_off", code=error.code, error=error.message)
         return Done()
     log.info(
         "reconcile.done",
         compared=report.compared,
         changes={change.value: many for change, many in report.changes.items()},
-        orphans=report.orphans,
-        unmanaged=report.unmanaged,
+        unlinked={origin.value: many for origin, many in report.unlinked.items()},
+        in_doubt=report.in_doubt,
         lost=report.lost,
     )
     return Done()

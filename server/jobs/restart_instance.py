@@ -1,42 +1,30 @@
-"""Restarting an instance: once, because a second restart would interrupt what the first one brought up."""
+"""Restarts an instance once: a second restart would interrupt what the first one brought up."""
 
-from server.errors import NovitaError
-from server.instances.observed import Seen, seen
-from server.jobs.asking import ask, follow, gone, in_doubt, is_another_run, take_up, trouble, wait
-from server.jobs.going_back import back_with_the_job
-from server.jobs.handler import Tools, handles
+from server.enums import OperationPhase
+from server.instances.provider.states import MachineState, state_of
+from server.jobs.failures import revert_with_job
+from server.jobs.provider_call import Call, Loaded, drive, is_another_run
+from server.jobs.registry import JobContext, handles
+from server.novita.models import RemoteInstance
+from server.queue.handler import Outcome
 from server.queue.kinds import RestartInstance
-from server.queue.outcome import Done, Outcome
-from server.words import OperationPhase
 
 
-@handles(RestartInstance, failed=back_with_the_job)
-async def restart_instance(work: RestartInstance, tools: Tools) -> Outcome:
-    standing = await take_up(work, tools, OperationPhase.RESTARTING)
-    if standing is None:
-        return Done()
-    try:
-        remote = await tools.novita.instance(standing.novita_id)
-        match seen(remote):
-            case Seen.COMING_UP:
-                return await follow(work, standing, tools)
-            case Seen.UP | Seen.DOWN if is_another_run(standing.operation, remote):
-                return await follow(work, standing, tools)
-            case Seen.UP | Seen.DOWN as found:
-                is_up = found is Seen.UP
-                doubt = await in_doubt(standing, remote, work, tools, is_repeatable=not is_up)
-                if doubt is not None:
-                    return doubt
-                if remote.jobs:
-                    return await wait(work, standing, remote, tools)  # it refuses everything until they are over
-                # What has exited, perhaps by itself, is up again after a start; a restart would be refused.
-                call = tools.novita.restart_instance if is_up else tools.novita.start_instance
-                if not await ask(standing, remote, call, tools):
-                    return Done()
-                return await follow(work, standing, tools)
-            case Seen.GONE | Seen.GOING_AWAY:
-                return await gone(work, tools)
+@handles(RestartInstance, failed=revert_with_job)
+async def restart_instance(work: RestartInstance, ctx: JobContext) -> Outcome:
+    def call(_loaded: Loaded, remote: RemoteInstance) -> Call | None:
+        match state_of(remote):
+            case MachineState.UP:
+                return Call(ctx.novita.restart_instance, repeatable=False)
+            case MachineState.DOWN:  # the provider refuses to restart it; a start brings it up again
+                return Call(ctx.novita.start_instance, repeatable=True)
             case _:
-                return await wait(work, standing, remote, tools)
-    except NovitaError as error:
-        return await trouble(error, work, standing, tools)
+                return None
+
+    return await drive(work, ctx, phase=OperationPhase.RESTARTING, is_done=_is_accepted, call=call, waits_for_jobs=True)
+
+
+def _is_accepted(loaded: Loaded, remote: RemoteInstance) -> bool:
+    if state_of(remote) in (MachineState.UP, MachineState.DOWN):
+        return is_another_run(loaded.operation, remote)
+    return state_of(remote) is MachineState.COMING_UP

@@ -1,45 +1,49 @@
-"""Looking at a spot instance when the provider said that it would take it back."""
+"""Polls a spot instance from the reclaim time that the provider announced."""
 
 from datetime import timedelta
 
 from server.clock import now
 from server.db.tables import Instance
+from server.enums import InstanceStatus
 from server.errors import NovitaError, ProviderNotFound
-from server.instances import moves
-from server.instances.glimpse import Glimpse
-from server.instances.outside import UP_AND_RUNNING, compare
-from server.jobs.handler import Tools, growing_pause, handles
-from server.jobs.provider_wait import later
-from server.novita.priority import Priority
+from server.instances import transitions
+from server.instances.provider.drift import apply_snapshot
+from server.instances.provider.snapshot import ProviderSnapshot
+from server.instances.status import UP
+from server.jobs.failures import look_later
+from server.jobs.registry import JobContext, growing_pause, handles
+from server.novita.transport.concurrency import CallPriority
+from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import WatchReclaim
-from server.queue.outcome import Again, Done, Outcome
-from server.words import InstanceStatus
 
-LONGEST_PAUSE = timedelta(minutes=1)
-# A reclaim that has not come by then was called off without a word; from here on reconciling is watch enough.
-MOST_LATE = timedelta(hours=1)
+RECLAIMABLE = UP | {InstanceStatus.STOPPING}
+POLL_INTERVAL_MAX = timedelta(minutes=1)
+# A reclaim that is later than this was called off silently; from then on reconcile is enough.
+LATE_MAX = timedelta(hours=1)
 
 
 @handles(WatchReclaim)
-async def watch_reclaim(work: WatchReclaim, tools: Tools) -> Outcome:
-    async with tools.read() as session:
+async def watch_reclaim(work: WatchReclaim, ctx: JobContext) -> Outcome:
+    async with ctx.read() as session:
         instance = await session.get_one(Instance, work.instance_id)
     due = instance.spot_reclaim_at
-    if due is None or instance.novita_id is None or InstanceStatus(instance.status) not in UP_AND_RUNNING:
+    if due is None or instance.novita_id is None or InstanceStatus(instance.status) not in RECLAIMABLE:
         return Done()
     if due > now():
-        return Again(after=due - now())  # put off
+        return Again(after=due - now())  # postponed
     asked_at = now()
     try:
-        # Not shared with others who look: when exactly it was asked decides whether it is newer than the row.
-        remote = await tools.novita.instance(instance.novita_id, priority=Priority.POLL)
-        glimpse = Glimpse.of(remote, asked_at=asked_at)
+        # Not a shared poll: the exact time of the call decides whether the response is newer than the row.
+        remote = await ctx.novita.instance(instance.novita_id, priority=CallPriority.POLL)
+        snapshot = ProviderSnapshot.of(remote, asked_at=asked_at)
     except ProviderNotFound:
-        glimpse = None
+        if not await ctx.services.absences.is_confirmed(instance.id, instance.novita_id):
+            return Again(after=POLL_INTERVAL_MAX)
+        snapshot = None
     except NovitaError as error:
-        return later(error, since=due, tools=tools)
-    async with tools.write() as session:
-        await compare(session, instance.id, glimpse, asked_at=asked_at, cause=moves.Cause())
-        after = await moves.locked(session, instance.id)
-    is_over = InstanceStatus(after.status) not in UP_AND_RUNNING or now() - due > MOST_LATE
-    return Done() if is_over else Again(after=growing_pause(now() - due, longest=LONGEST_PAUSE))
+        return look_later(error, since=due, ctx=ctx)
+    async with ctx.write() as session:
+        await apply_snapshot(session, instance.id, snapshot, asked_at=asked_at, cause=transitions.Cause())
+        after = await transitions.lock(session, instance.id)
+    is_over = InstanceStatus(after.status) not in RECLAIMABLE or now() - due > LATE_MAX
+    return Done() if is_over else Again(after=growing_pause(now() - due, longest=POLL_INTERVAL_MAX))

@@ -1,25 +1,36 @@
-"""The client: every call to the provider goes through one of these."""
+"""The provider's API as one class; every call to the provider goes through it."""
 
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
+from typing import Protocol
 
 from pydantic import SecretStr
 
-from server.novita.breaker import Breaker, BreakerSnapshot
-from server.novita.calls.catalog import CatalogCalls
-from server.novita.calls.images import ImageCalls
-from server.novita.calls.instances import InstanceCalls
-from server.novita.calls.storage import StorageCalls
-from server.novita.calls.templates import TemplateCalls
-from server.novita.http import Http
-from server.novita.limiter import Limiter, LimiterSnapshot
-from server.novita.priority import Priority
-from server.novita.retry import Retry
-from server.novita.ticks import RealTicks, Ticks
-from server.novita.transport import Transport
+from server.errors import ProviderNotFound
+from server.novita.endpoints.billing import BillingCalls
+from server.novita.endpoints.catalog import CatalogCalls
+from server.novita.endpoints.images import ImageCalls
+from server.novita.endpoints.instances import InstanceCalls
+from server.novita.endpoints.storage import StorageCalls
+from server.novita.endpoints.templates import TemplateCalls
+from server.novita.transport.circuit_breaker import BreakerSnapshot, CircuitBreaker
+from server.novita.transport.concurrency import CallPriority
+from server.novita.transport.http import HttpClient
+from server.novita.transport.json_reader import InvalidResponse, parse
+from server.novita.transport.rate_limiter import CallRateLimiter, LimiterSnapshot
+from server.novita.transport.request import get
+from server.novita.transport.retry import Clock, MonotonicClock, RetryPolicy
+from server.novita.transport.transport import Transport
 
-__all__ = ["ClientSnapshot", "NovitaClient", "Priority"]
+__all__ = ["CallGuard", "CallPriority", "ClientSnapshot", "NovitaClient"]
+
+
+class CallGuard(Protocol):
+    """Decides whether calls may be made, and whether a response comes from the right provider."""
+
+    async def admit(self) -> None: ...
+    def check_sender(self, status: int, world_id: str | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +39,9 @@ class ClientSnapshot:
     limiter: LimiterSnapshot
 
 
-class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls, StorageCalls, ImageCalls):
-    """Use it as `async with`, or open and close it. Every method raises NovitaError and nothing else, and takes a
-    `priority`: calls that a person waits for go before polling ones."""
+class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls, StorageCalls, ImageCalls, BillingCalls):
+    """Use it with `async with`, or open and close it. Every method raises only NovitaError and takes a `priority`:
+    calls that a user waits for go before polling calls."""
 
     def __init__(
         self,
@@ -38,26 +49,45 @@ class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls, StorageCalls, Ima
         base_url: str,  # the host only: "https://api.novita.ai"
         api_key: SecretStr,
         request_timeout: timedelta = timedelta(seconds=30),
-        rate_limit_per_minute: int = 100,  # 0 switches it off
-        breaker_threshold: int = 5,  # failures in a row; 0 switches it off
+        rate_limit_per_minute: int = 100,  # 0: no limit
+        breaker_threshold: int = 5,  # failures in a row; 0: never opens
         breaker_recovery: timedelta = timedelta(seconds=60),
-        retry: Retry | None = None,
-        slots_per_route: int = 64,  # calls of one route under way at once
-        ticks: Ticks | None = None,
+        breaker: CircuitBreaker | None = None,  # shared with another client of this process
+        retry: RetryPolicy | None = None,
+        slots_per_route: int = 64,  # concurrent calls of one route
+        clock: Clock | None = None,
     ) -> None:
-        ticks = ticks or RealTicks()
-        self.breaker = Breaker(threshold=breaker_threshold, recovery=breaker_recovery, ticks=ticks)
-        self.limiter = Limiter(rate_limit_per_minute, ticks)
-        self._http = Http(base_url, api_key, request_timeout)
-        self.moment = ticks.now  # when something was decided on, for calls that must not be made much later
-        self._caller = Transport(
+        clock = clock or MonotonicClock()
+        self.breaker = breaker or CircuitBreaker(threshold=breaker_threshold, recovery=breaker_recovery, clock=clock)
+        self.limiter = CallRateLimiter(rate_limit_per_minute, clock)
+        self._http = HttpClient(base_url, api_key, request_timeout)
+        self.now = clock.now  # for `asked_at` of calls that must not be sent much later
+        transport = Transport(
             self._http,
             breaker=self.breaker,
             limiter=self.limiter,
-            retry=retry or Retry(),
+            retry=retry or RetryPolicy(),
             slots_per_route=slots_per_route,
-            ticks=ticks,
+            clock=clock,
         )
+        self._transport = self._guarded = transport
+
+    def guard(self, guard: CallGuard) -> None:
+        """From now on, every call is admitted by the guard and every response checked by it."""
+        self._guarded.admit = guard.admit
+        self._http.check_sender = guard.check_sender
+
+    async def read_world_id(self) -> str | None:
+        """The simulated world behind the address, None at the real provider. Not guarded, and sent once."""
+        return (await self._http.send(get("/clusters"), checks_sender=False)).world_id
+
+    async def has_instance(self, novita_id: str) -> bool:
+        """Whether this account can see the instance. Not guarded, and sent once."""
+        try:
+            response = await self._http.send(get("/gpu/instance", instanceId=novita_id), checks_sender=False)
+            return parse(response.body).text("id") == novita_id
+        except (ProviderNotFound, InvalidResponse):
+            return False
 
     async def open(self) -> None:
         self._http.open()
@@ -67,7 +97,7 @@ class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls, StorageCalls, Ima
         await self.limiter.close()
 
     def snapshot(self) -> ClientSnapshot:
-        """How the way to the provider is doing, for people and metrics."""
+        """State of circuit breaker and rate limiter, for serverInfo and metrics."""
         return ClientSnapshot(self.breaker.snapshot(), self.limiter.snapshot())
 
     async def __aenter__(self) -> "NovitaClient":

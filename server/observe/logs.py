@@ -1,4 +1,4 @@
-"""One line per thing that happened, with the ids that tie it to a request, an operation, a job."""
+"""Configures logging: one line per event, with the ids of its request, operation and job."""
 
 import logging
 import re
@@ -11,19 +11,18 @@ import orjson
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
-from server.observe import traces
-from server.observe.names import PREFIXES
+from server.observe import tracing
 
-# Without the values of local variables: keys, tokens and people's environments are among them.
+# No values of local variables: they include keys, tokens and users' environment variables.
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False, max_frames=20)
 )
-# PostgreSQL adds the row that it refused, as a line of its own; what people store is in it.
+# PostgreSQL adds the refused row, which contains users' data, as a line of its own.
 _REFUSED_ROW = re.compile(r"^DETAIL:.*$", re.MULTILINE)
 
 
 def configure(*, level: str, format: str) -> None:
-    """Send structlog's and the standard library's lines through one pipe, to standard error."""
+    """Send the lines of structlog and of the standard library through one formatter to standard error."""
     as_json = format == "json" or (format == "auto" and not sys.stderr.isatty())
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -31,7 +30,7 @@ def configure(*, level: str, format: str) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
-        _as_callers_see_ids,
+        _with_id_prefixes,
         _with_trace,
     ]
     structlog.configure(
@@ -59,16 +58,16 @@ def configure(*, level: str, format: str) -> None:
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-    # At debug level every request has a line of ours with its ids; uvicorn's says the same with less.
+    # At debug level every request has a line of Pilotlight's with its ids; uvicorn's says less.
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    # What these say at debug level is of no use to anybody who looks for our own lines.
+    # Their debug lines only hide our own.
     for name in ("alembic", "aiocache", "asyncio", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def _as_callers_see_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    for name, prefix in PREFIXES.items():
+def _with_id_prefixes(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    for name, prefix in tracing.ID_PREFIXES.items():
         value = event.get(name)
         if isinstance(value, UUID):
             event[name] = prefix + value.hex
@@ -80,8 +79,8 @@ def _as_callers_see_ids(_logger: WrappedLogger, _method: str, event: EventDict) 
 def _without_rows(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     for each in event.get("exception", ()):
         if isinstance(each, dict):
-            told = cast("dict[str, Any]", each)
-            told["exc_value"] = _REFUSED_ROW.sub("DETAIL: ...", str(told.get("exc_value")))
+            exception = cast("dict[str, Any]", each)
+            exception["exc_value"] = _REFUSED_ROW.sub("DETAIL: ...", str(exception.get("exc_value")))
     return event
 
 
@@ -92,10 +91,10 @@ def _plain_traceback(out: TextIO, exc_info: ExcInfo) -> None:
 
 
 def _with_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Where traces are collected, a line leads to its trace."""
-    found = traces.trace_id()
-    if found is not None:
-        event["trace_id"] = found
+    """Adds the trace id if traces are collected."""
+    trace_id = tracing.trace_id()
+    if trace_id is not None:
+        event["trace_id"] = trace_id
     return event
 
 

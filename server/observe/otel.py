@@ -1,4 +1,4 @@
-"""Spans by OpenTelemetry, sent over OTLP/HTTP. Imported only when there is a collector: see traces.py."""
+"""Spans by OpenTelemetry, sent over OTLP/HTTP. Imported only if a collector is configured: see tracing.py."""
 
 import asyncio
 import os
@@ -18,10 +18,10 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from server.observe import metrics
-from server.observe.traces import Kind, attributes
+from server.observe.tracing import Kind, attributes
 
-# A collector that is away must not keep a process from ending.
-LAST_WORDS = 3.0
+# An unreachable collector must not delay the end of a process.
+SHUTDOWN_TIMEOUT = 3.0
 KINDS = {
     Kind.INTERNAL: SpanKind.INTERNAL,
     Kind.SERVER: SpanKind.SERVER,
@@ -33,7 +33,7 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class OpenTelemetry:
-    """One per process. The sampler and headers for the collector are what the SDK reads from its own OTEL_ names."""
+    """One per process. The SDK reads sampler and collector headers from its own OTEL_ variables."""
 
     def __init__(self, endpoint: str, *, service: str, version: str) -> None:
         resource = Resource.create(
@@ -47,9 +47,9 @@ class OpenTelemetry:
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint}/v1/traces")))
         self._tracer = self._provider.get_tracer("pilotlight", version)
 
-    def span(self, name: str, kind: Kind, parent: str | None, facts: dict[str, object]) -> "OpenSpan":
+    def span(self, name: str, kind: Kind, parent: str | None, facts: dict[str, object]) -> "OtelSpan":
         context = None if parent is None else _propagator.extract({"traceparent": parent}, contexts.Context())
-        return OpenSpan(self._tracer, name, KINDS[kind], context, facts)
+        return OtelSpan(self._tracer, name, KINDS[kind], context, facts)
 
     def traceparent(self) -> str | None:
         carrier: dict[str, str] = {}
@@ -57,31 +57,31 @@ class OpenTelemetry:
         return carrier.get("traceparent")
 
     def trace_id(self) -> str | None:
-        found = trace.get_current_span().get_span_context()
-        return trace.format_trace_id(found.trace_id) if found.is_valid else None
+        context = trace.get_current_span().get_span_context()
+        return trace.format_trace_id(context.trace_id) if context.is_valid else None
 
     async def close(self) -> None:
-        """Its own shutdown waits for half a minute, and Python's exit would wait for a thread of a pool."""
+        """On a daemon thread: the SDK's shutdown takes up to 30 s, and Python's exit waits for executor threads."""
         loop = asyncio.get_running_loop()
-        over = asyncio.Event()
+        done = asyncio.Event()
 
         def shut_down() -> None:
             self._provider.shutdown()
             if not loop.is_closed():
-                loop.call_soon_threadsafe(over.set)
+                loop.call_soon_threadsafe(done.set)
 
         threading.Thread(target=shut_down, name="last spans", daemon=True).start()
         try:
-            async with asyncio.timeout(LAST_WORDS):
-                await over.wait()
+            async with asyncio.timeout(SHUTDOWN_TIMEOUT):
+                await done.wait()
         except TimeoutError:
             return
 
 
-class OpenSpan:
-    """Begins when the block is entered and ends with it."""
+class OtelSpan:
+    """A span that begins and ends with its block."""
 
-    __slots__ = ("_begun", "_context", "_facts", "_kind", "_name", "_token", "_tracer")
+    __slots__ = ("_context", "_facts", "_kind", "_name", "_span", "_token", "_tracer")
 
     def __init__(
         self,
@@ -92,14 +92,14 @@ class OpenSpan:
         facts: dict[str, object],
     ) -> None:
         self._tracer, self._name, self._kind, self._context, self._facts = tracer, name, kind, context, facts
-        self._begun: trace.Span = trace.INVALID_SPAN
+        self._span: trace.Span = trace.INVALID_SPAN
         self._token: Token[contexts.Context] | None = None
 
     def __enter__(self) -> Self:
-        self._begun = self._tracer.start_span(
+        self._span = self._tracer.start_span(
             self._name, context=self._context, kind=self._kind, attributes=attributes(self._facts)
         )
-        self._token = contexts.attach(trace.set_span_in_context(self._begun))
+        self._token = contexts.attach(trace.set_span_in_context(self._span))
         return self
 
     def __exit__(
@@ -108,16 +108,16 @@ class OpenSpan:
         if self._token is not None:
             contexts.detach(self._token)
         if kind is not None:
-            # Its type only: messages of exceptions hold addresses, statements and values.
+            # Its type only: exception messages contain addresses, statements and values.
             self.fail(kind.__name__)
-        self._begun.end()
+        self._span.end()
         metrics.SPANS.add()
 
     def note(self, **facts: object) -> None:
-        self._begun.set_attributes(attributes(facts))
+        self._span.set_attributes(attributes(facts))
 
     def rename(self, name: str) -> None:
-        self._begun.update_name(name)
+        self._span.update_name(name)
 
     def fail(self, code: str) -> None:
-        self._begun.set_status(Status(StatusCode.ERROR, code))
+        self._span.set_status(Status(StatusCode.ERROR, code))

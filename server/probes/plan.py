@@ -1,26 +1,32 @@
-"""How an instance is checked: what its owner said, and the server's own word where the owner said nothing."""
+"""How an instance is checked: its own health check settings, with the server's defaults."""
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
+from server.config import Settings
 from server.errors import Problem
 
-TIMEOUT = (1.0, 300.0)  # seconds
-RETRIES = (0, 10)
-DELAY = (0.1, 30.0)  # seconds
-MAX_WAIT = (30.0, 1800.0)  # seconds
-LONGEST_PATH = 1024
-MOST_STATUSES = 20
-LONGEST_PAUSE = timedelta(seconds=30)
+TIMEOUT_RANGE = (1.0, 300.0)  # seconds
+RETRIES_RANGE = (0, 10)
+DELAY_RANGE = (0.1, 30.0)  # seconds
+MAX_WAIT_RANGE = (30.0, 1800.0)  # seconds
+PATH_LENGTH_MAX = 1024
+INTERVAL_RANGE = (10.0, 3600.0)  # seconds; 0 is off
+THRESHOLD_RANGE = (1, 10)
+STATUSES_MAX = 20
+RETRY_DELAY_MAX = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True)
 class HealthCheckDraft:
-    """What a caller asks for; `None` leaves it to the server. Durations are in seconds."""
+    """Health check settings of a request; None means the server's default. Durations are in seconds."""
 
+    FIRST_FIELDS: ClassVar = frozenset(
+        ["timeout", "retries", "delay", "max_wait", "path", "expected_statuses", "target_port"]
+    )
     timeout: float | None = None
     retries: int | None = None
     delay: float | None = None
@@ -28,51 +34,63 @@ class HealthCheckDraft:
     path: str | None = None
     expected_statuses: tuple[int, ...] | None = None
     target_port: int | None = None
+    interval: float | None = None
+    failure_threshold: int | None = None
+    success_threshold: int | None = None
 
-    def stored(self) -> dict[str, Any]:
-        """As the instance's row keeps it: only what was said."""
+    def to_json(self) -> dict[str, Any]:
+        """As stored in the instance's row: only what is set."""
         statuses = None if self.expected_statuses is None else list(self.expected_statuses)
         values: dict[str, Any] = {**asdict(self), "expected_statuses": statuses}
         return {name: value for name, value in values.items() if value is not None}
 
     def problems(self, path: tuple[str, ...]) -> Iterator[Problem]:
-        yield from _outside(self.timeout, TIMEOUT, (*path, "timeout"))
-        yield from _outside(self.retries, RETRIES, (*path, "retries"))
-        yield from _outside(self.delay, DELAY, (*path, "delay"))
-        yield from _outside(self.max_wait, MAX_WAIT, (*path, "maxWait"))
-        yield from _outside(self.target_port, (1, 65535), (*path, "targetPort"))
+        yield from _range_problem(self.timeout, TIMEOUT_RANGE, (*path, "timeout"))
+        yield from _range_problem(self.retries, RETRIES_RANGE, (*path, "retries"))
+        yield from _range_problem(self.delay, DELAY_RANGE, (*path, "delay"))
+        yield from _range_problem(self.max_wait, MAX_WAIT_RANGE, (*path, "maxWait"))
+        yield from _range_problem(self.target_port, (1, 65535), (*path, "targetPort"))
+        if self.interval != 0:
+            yield from _range_problem(self.interval, INTERVAL_RANGE, (*path, "interval"), instead="0 or ")
+        yield from _range_problem(self.failure_threshold, THRESHOLD_RANGE, (*path, "failureThreshold"))
+        yield from _range_problem(self.success_threshold, THRESHOLD_RANGE, (*path, "successThreshold"))
         if self.path is not None and not _is_path(self.path):
-            message = (
-                f"A path begins with / and has at most {LONGEST_PATH} printable ASCII characters without spaces and #."
-            )
-            yield Problem("INVALID_HEALTH_CHECK", message, (*path, "path"))
+            limits = f"at most {PATH_LENGTH_MAX} printable ASCII characters, no spaces, no # and no backslash"
+            message = f"A path begins with one / and has {limits}."
+            yield Problem("INVALID_HEALTH_PATH", message, (*path, "path"))
         statuses = self.expected_statuses
         if statuses is not None and not (
-            1 <= len(statuses) <= MOST_STATUSES and all(100 <= each <= 599 for each in statuses)
+            1 <= len(statuses) <= STATUSES_MAX and all(100 <= each <= 599 for each in statuses)
         ):
-            message = f"Name 1 to {MOST_STATUSES} statuses between 100 and 599."
+            message = f"Name 1 to {STATUSES_MAX} statuses between 100 and 599."
             yield Problem("INVALID_HEALTH_CHECK", message, (*path, "expectedStatuses"))
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything that a check needs to know. No expected statuses: any answer below 400 will do."""
+class CheckPlan:
+    """All settings of a check. Without expected statuses any status from 200 to 399 is healthy."""
 
     timeout: timedelta
     retries: int
     delay: timedelta
     max_wait: timedelta
+    interval: timedelta = timedelta(0)  # of the probes while READY; 0 is off
+    failure_threshold: int = 1
+    success_threshold: int = 1
     path: str | None = None
     expected_statuses: frozenset[int] = frozenset()
     target_port: int | None = None
 
-    def with_stored(self, stored: Mapping[str, Any]) -> "Plan":
-        """This one as the server's own, with what the instance's row says in its place."""
-        return Plan(
-            timeout=_seconds(stored.get("timeout")) or self.timeout,
-            retries=self.retries if stored.get("retries") is None else int(stored["retries"]),
-            delay=_seconds(stored.get("delay")) or self.delay,
-            max_wait=_seconds(stored.get("max_wait")) or self.max_wait,
+    def with_stored(self, stored: Mapping[str, Any]) -> "CheckPlan":
+        """This plan with the settings of the instance's row."""
+        return CheckPlan(
+            timeout=_seconds(stored.get("timeout"), self.timeout),
+            retries=int(stored.get("retries", self.retries)),
+            delay=_seconds(stored.get("delay"), self.delay),
+            max_wait=_seconds(stored.get("max_wait"), self.max_wait),
+            interval=_seconds(stored.get("interval"), self.interval),
+            failure_threshold=int(stored.get("failure_threshold", self.failure_threshold)),
+            success_threshold=int(stored.get("success_threshold", self.success_threshold)),
             path=stored.get("path"),
             expected_statuses=frozenset(stored.get("expected_statuses") or ()),
             target_port=stored.get("target_port"),
@@ -81,56 +99,77 @@ class Plan:
     def expects(self, status: int) -> bool:
         return status in self.expected_statuses if self.expected_statuses else 200 <= status < 400
 
-    def pause(self, attempts: int) -> timedelta:
-        """How long after that many probes in vain: doubling, and never quite the same for two instances."""
-        full = min(self.delay * 2 ** min(max(attempts - 1, 0), 16), LONGEST_PAUSE)
+    def retry_delay(self, attempts: int) -> timedelta:
+        """Delay after that many failed probes: doubling, with jitter."""
+        full = min(self.delay * 2 ** min(max(attempts - 1, 0), 16), RETRY_DELAY_MAX)
         return full * random.uniform(0.75, 1.25)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """One endpoint to probe. Without an address there is nothing to connect to yet."""
+class ProbeTarget:
+    """One endpoint to probe; `address` is None until the provider has assigned one."""
 
     port: int
     type: str
     address: str | None
 
 
-def targets(plan: Plan, ports: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]) -> list[Target]:
-    """What is to be probed; nothing where no port speaks http and none was named.
+def probe_targets(
+    plan: CheckPlan, ports: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]
+) -> list[ProbeTarget]:
+    """The endpoints to probe; none if no port is http and no target port is set.
 
-    Ports that were asked for and have no address yet count: the provider may be late with it.
+    Requested ports without an address are included: the provider may assign it late.
     """
-    known: dict[int, Target] = {}
+    known: dict[int, ProbeTarget] = {}
     for port in ports:
-        known[int(port["port"])] = Target(int(port["port"]), str(port["type"]), None)
+        known[int(port["port"])] = ProbeTarget(int(port["port"]), str(port["type"]), None)
     for endpoint in endpoints:
         number = int(endpoint["port"])
-        known[number] = Target(number, str(endpoint["type"]), str(endpoint["address"]))
+        known[number] = ProbeTarget(number, str(endpoint["type"]), str(endpoint["address"]))
     if plan.target_port is not None:
         return [known[plan.target_port]] if plan.target_port in known else []
-    found = sorted(known.values(), key=lambda target: target.port)
-    return found if any(target.type == "http" for target in found) else []
+    targets = sorted(known.values(), key=lambda target: target.port)
+    return targets if any(target.type == "http" for target in targets) else []
 
 
-def wants_check(
+def needs_check(
     stored: Mapping[str, Any], ports: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Whether there is anything to prove before it is READY."""
+    """Whether the instance must pass a health check before it is READY."""
     return stored.get("target_port") is not None or any(each["type"] == "http" for each in (*ports, *endpoints))
 
 
-def _outside(value: float | None, bounds: tuple[float, float], path: tuple[str, ...]) -> Iterator[Problem]:
+def _range_problem(
+    value: float | None, bounds: tuple[float, float], path: tuple[str, ...], *, instead: str = ""
+) -> Iterator[Problem]:
     low, high = bounds
     if value is not None and not low <= value <= high:
-        yield Problem("INVALID_HEALTH_CHECK", f"It must be {low:g} to {high:g}.", path)
+        yield Problem("INVALID_HEALTH_CHECK", f"It must be {instead}{low:g} to {high:g}.", path)
 
 
 def _is_path(path: str) -> bool:
+    """Two slashes would begin a reference to another host, and some servers read a backslash as a slash."""
     return (
-        path.startswith("/") and len(path) <= LONGEST_PATH and all("!" <= each <= "~" and each != "#" for each in path)
+        path.startswith("/")
+        and not path.startswith("//")
+        and len(path) <= PATH_LENGTH_MAX
+        and all("!" <= each <= "~" and each not in "#\\" for each in path)
     )
 
 
-def _seconds(value: Any) -> timedelta | None:
-    return None if value is None else timedelta(seconds=float(value))
+def _seconds(value: Any, default: timedelta) -> timedelta:
+    return default if value is None else timedelta(seconds=float(value))
+
+
+def default_plan(settings: Settings) -> CheckPlan:
+    """For instances without health check settings."""
+    return CheckPlan(
+        timeout=settings.health_check_timeout,
+        retries=settings.health_check_retries,
+        delay=settings.health_check_delay,
+        max_wait=settings.health_check_max_wait,
+        interval=settings.health_check_interval,
+        failure_threshold=settings.health_check_failure_threshold,
+        success_threshold=settings.health_check_success_threshold,
+    )

@@ -1,52 +1,56 @@
-"""The rows of the last check."""
+"""Reads and writes the results of an instance's last check."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from sqlalchemy import delete, select
-from sqlalchemy.dialects.postgresql import insert
+import orjson
+from sqlalchemy import delete, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.tables.probe import ProbeResult
 
-COLUMNS = tuple(column.name for column in ProbeResult.__table__.columns if column.name not in ("instance_id", "port"))
+COLUMNS = tuple(column.name for column in ProbeResult.__table__.columns if column.name != "instance_id")
+
+# One statement for any number of rows: an INSERT with a value list is compiled anew for each number.
+SAVE = text(f"""
+    WITH found AS MATERIALIZED (
+        SELECT (jsonb_populate_recordset(CAST(NULL AS probe_result), CAST(:rows AS jsonb))).*
+    ), gone AS (
+        DELETE FROM probe_result
+        WHERE instance_id = ANY(CAST(:ids AS uuid[]))
+          AND (instance_id, port) NOT IN (SELECT instance_id, port FROM found)
+    )
+    INSERT INTO probe_result (instance_id, {", ".join(COLUMNS)})
+    SELECT instance_id, {", ".join(COLUMNS)} FROM found ORDER BY instance_id, port
+    ON CONFLICT (instance_id, port) DO UPDATE
+    SET {", ".join(f"{name} = excluded.{name}" for name in COLUMNS if name != "port")}
+""")
 
 
 async def results_of(session: AsyncSession, instance_ids: Sequence[UUID]) -> dict[UUID, list[ProbeResult]]:
-    """By instance, each in the order of its ports."""
-    found = await session.execute(
+    """Results by instance, ordered by port."""
+    rows = await session.execute(
         select(ProbeResult)
         .where(ProbeResult.instance_id.in_(instance_ids))
         .order_by(ProbeResult.instance_id, ProbeResult.port)
     )
     grouped: dict[UUID, list[ProbeResult]] = {instance_id: [] for instance_id in instance_ids}
-    for row in found.scalars():
+    for row in rows.scalars():
         grouped[row.instance_id].append(row)
     return grouped
 
 
-async def save(
-    session: AsyncSession, instance_id: UUID, results: Sequence[ProbeResult], *, instead_of: Sequence[ProbeResult]
-) -> None:
-    """Put these in the place of what was known; ports that are no longer probed go."""
-    gone = {result.port for result in instead_of} - {result.port for result in results}
-    if gone:
-        await session.execute(
-            delete(ProbeResult).where(ProbeResult.instance_id == instance_id, ProbeResult.port.in_(gone))
-        )
+async def save_results(session: AsyncSession, results: Mapping[UUID, Sequence[ProbeResult]]) -> None:
+    """Replace the results of these instances; ports that are no longer probed are deleted."""
     rows = [
-        {"instance_id": instance_id, "port": result.port, **{name: getattr(result, name) for name in COLUMNS}}
-        for result in results
+        {"instance_id": instance_id, **{name: getattr(result, name) for name in COLUMNS}}
+        for instance_id in sorted(results)  # in one order, so that two of these never deadlock
+        for result in results[instance_id]
     ]
-    statement = insert(ProbeResult).values(rows)
-    await session.execute(
-        statement.on_conflict_do_update(
-            index_elements=["instance_id", "port"],
-            set_={name: statement.excluded[name] for name in COLUMNS},
-        )
-    )
+    ids = list(results)
+    await session.execute(SAVE, {"ids": ids, "rows": orjson.dumps(rows, default=str).decode()})
 
 
-async def forget(session: AsyncSession, instance_id: UUID) -> None:
-    """A new run begins: what was found in the last one is no longer true."""
+async def delete_results(session: AsyncSession, instance_id: UUID) -> None:
+    """Delete the results when a new run begins: they are out of date."""
     await session.execute(delete(ProbeResult).where(ProbeResult.instance_id == instance_id))

@@ -1,4 +1,4 @@
-"""A handler's proof that the job is still its own, and the transaction in which it may write."""
+"""A run's claim on its job, and the fenced transaction in which a handler writes."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,13 +9,13 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.db.engine import Database
+from server.db.database import Database
 from server.errors import LostClaim
 
-# The lock lasts until the commit, so nobody can take the job over between the check and the write. The timeout is for
-# a network that goes silent in between: the server then ends our transaction, and the lock, by itself.
-HOLD = text("""
-    SELECT set_config('idle_in_transaction_session_timeout', :patience, true)
+# The lock lasts until commit, so no other worker can take the job over between check and write. The timeout covers
+# a silent network: the server then ends the transaction, and the lock with it.
+LOCK_CLAIM = text("""
+    SELECT set_config('idle_in_transaction_session_timeout', :idle_timeout, true)
     FROM job
     WHERE id = :job_id AND claim = :token
       AND EXISTS (SELECT FROM job_worker WHERE job_worker.id = job.worker_id AND lease_until > clock_timestamp())
@@ -23,9 +23,9 @@ HOLD = text("""
 """)
 
 
-@dataclass(slots=True)  # not frozen: making one would take four times as long, and each run of a job needs one
+@dataclass(slots=True)  # not frozen: that takes four times as long to create, and each run creates one
 class Claim:
-    """One run of one job. `attempt` counts from 1; runs that only said Again are not counted."""
+    """One run of one job. `attempt` counts from 1; runs that returned Again are not counted."""
 
     database: Database
     job_id: int
@@ -34,24 +34,23 @@ class Claim:
     project_id: UUID | None
     instance_id: UUID | None
     token: int
-    patience: timedelta
+    idle_timeout: timedelta
 
     @asynccontextmanager
     async def write(self) -> AsyncGenerator[AsyncSession]:
-        """A transaction in which the job is ours from its first statement to its commit; LostClaim if it no longer is.
+        """A transaction that commits only while this run holds the job; raises LostClaim otherwise.
 
-        Everything a handler writes goes through here: a worker that was stopped, cut off or thought dead changes
-        nothing when it comes back.
+        All writes of a handler go through it, so a worker that was paused, cut off or declared dead changes nothing.
         """
         async with self.database.write() as session:
             held = await session.execute(
-                HOLD,
+                LOCK_CLAIM,
                 {
                     "job_id": self.job_id,
                     "token": self.token,
-                    "patience": f"{int(self.patience.total_seconds() * 1000)}ms",
+                    "idle_timeout": f"{int(self.idle_timeout.total_seconds() * 1000)}ms",
                 },
             )
             if held.first() is None:
-                raise LostClaim(f"job {self.job_id} is no longer ours")
+                raise LostClaim(f"job {self.job_id} is claimed by another worker")
             yield session

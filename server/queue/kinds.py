@@ -1,168 +1,161 @@
-"""Every kind of work with its typed arguments: read this first. A new kind is one more dataclass here."""
+"""Every job kind with its typed arguments. A new kind is one more dataclass here."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
+from typing import ClassVar
 from uuid import UUID
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from server.errors import PilotlightError, StartupProblem
 
 
 class Priority(IntEnum):
-    """Who goes first. It ages: see `HEAD_START` in `enqueue.py`."""
+    """Order of execution. Waiting jobs overtake newer ones of a higher priority: see `PRIORITY_DELAY`."""
 
     HIGH = 0
     NORMAL = 1
     LOW = 2
 
 
-class Unreadable(PilotlightError):
-    """A row's arguments do not fit its kind: it was written by other code than this."""
+class UnreadableArguments(PilotlightError):
+    """A row's arguments do not fit its kind: another version of the code wrote it."""
 
 
 class Work:
-    """The base of all kinds: frozen, slotted dataclasses whose fields are the job's arguments."""
+    """Base of all kinds: frozen, slotted dataclasses whose fields are the job's arguments."""
 
     kind: ClassVar[str]
     priority: ClassVar[Priority] = Priority.NORMAL
-    max_attempts: ClassVar[int | None] = None  # None: the worker's own limit
-    concurrency: ClassVar[int | None] = (
-        None  # how many may run at once in one process; None: as many as there are slots
-    )
+    max_attempts: ClassVar[int | None] = None  # None: the worker's limit
+    concurrency: ClassVar[int | None] = None  # how many may run at once in one process; None: the worker's limit
 
     def __init_subclass__(cls) -> None:
+        if "kind" not in cls.__dict__:
+            return  # a base of several kinds
         known = _by_kind.setdefault(cls.kind, cls)
         if known.__qualname__ != cls.__qualname__ or known.__module__ != cls.__module__:
             raise TypeError(f"{known.__qualname__} and {cls.__qualname__} are both called {cls.kind}")
-        _by_kind[cls.kind] = cls  # `slots=True` makes the class a second time, and that one is the real one
+        _by_kind[cls.kind] = cls  # `slots=True` creates the class a second time; the second one is used
 
 
 _by_kind: dict[str, type[Work]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class CreateInstance(Work):
-    """Find a place for an instance and ask the provider for it."""
+class OperationWork(Work):
+    """Base of the kinds that carry out an operation on an instance."""
+
+    instance_id: UUID
+    operation_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class CreateInstance(OperationWork):
+    """Choose a region and product for an instance and create it at the provider."""
 
     kind = "CREATE_INSTANCE"
     priority = Priority.HIGH
 
-    instance_id: UUID
-    operation_id: UUID
+    # Hash of the idempotency key and the input, from which markers are derived; None: from the operation's id.
+    request: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class MonitorInstance(Work):
-    """Follow an instance until the provider says it runs."""
+class SettleAttempt(Work):
+    """Find out what became of a create attempt whose operation has ended without a clear response of the provider."""
+
+    kind = "SETTLE_ATTEMPT"
+
+    attempt_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorInstance(OperationWork):
+    """Poll a new instance until the provider reports it running."""
 
     kind = "MONITOR_INSTANCE"
-
-    instance_id: UUID
-    operation_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class CheckHealth(Work):
-    """Probe a running instance's endpoints until they answer; without an operation once, because somebody asked."""
+    """Probe a running instance's endpoints until they respond; without an operation, check once on demand."""
 
     kind = "HEALTH_CHECK"
-    concurrency = 1000  # it waits for others nearly all of its time
+    concurrency = 1000  # it waits for the network nearly all of its time
 
     instance_id: UUID
     operation_id: UUID | None = None
-    asked_at: float | None = None  # seconds since 1970; results from before are another check's
+    asked_at: float | None = None  # seconds since 1970; older results belong to another check
 
 
 @dataclass(frozen=True, slots=True)
-class StartInstance(Work):
+class StartInstance(OperationWork):
     """Start an instance that has exited."""
 
     kind = "START_INSTANCE"
     priority = Priority.HIGH
 
-    instance_id: UUID
-    operation_id: UUID
-
 
 @dataclass(frozen=True, slots=True)
-class MonitorStartup(Work):
-    """Follow a started, restarted or migrated instance until the provider says it runs."""
+class MonitorStartup(OperationWork):
+    """Poll a started, restarted or migrated instance until the provider reports it running."""
 
     kind = "MONITOR_STARTUP"
 
-    instance_id: UUID
-    operation_id: UUID
-
 
 @dataclass(frozen=True, slots=True)
-class StopInstance(Work):
-    """Stop an instance, and see that it has exited."""
+class StopInstance(OperationWork):
+    """Stop an instance and wait until it has exited."""
 
     kind = "STOP_INSTANCE"
 
-    instance_id: UUID
-    operation_id: UUID
-
 
 @dataclass(frozen=True, slots=True)
-class RestartInstance(Work):
+class RestartInstance(OperationWork):
     """Stop an instance and start it again at once."""
 
     kind = "RESTART_INSTANCE"
 
-    instance_id: UUID
-    operation_id: UUID
-
 
 @dataclass(frozen=True, slots=True)
-class MigrateInstance(Work):
+class MigrateInstance(OperationWork):
     """Move an instance to another node of its region."""
 
     kind = "MIGRATE_INSTANCE"
 
-    instance_id: UUID
-    operation_id: UUID
-
 
 @dataclass(frozen=True, slots=True)
-class UpdateInstance(Work):
-    """Give an instance other ports or a larger disk."""
+class UpdateInstance(OperationWork):
+    """Change the ports or enlarge the disk of an instance."""
 
     kind = "UPDATE_INSTANCE"
 
-    instance_id: UUID
-    operation_id: UUID
-
 
 @dataclass(frozen=True, slots=True)
-class DeleteInstance(Work):
-    """Remove an instance at the provider, and see that it is gone."""
+class DeleteInstance(OperationWork):
+    """Delete an instance at the provider and wait until it is gone."""
 
     kind = "DELETE_INSTANCE"
-
-    instance_id: UUID
-    operation_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class SendWebhook(Work):
-    """Send one message to a receiver, again and again until it has arrived or is given up."""
+    """Send one webhook, with retries until it is delivered or fails for good."""
 
     kind = "SEND_WEBHOOK"
-    max_attempts = 20  # of runs that went wrong here; the receiver's failures are counted with the delivery
-    concurrency = 256  # it waits for others nearly all of its time
+    max_attempts = 20  # for errors of our own; the receiver's failures are counted with the delivery
+    concurrency = 256  # it waits for the network nearly all of its time
 
     delivery_id: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class Reconcile(Work):
-    """Compare every row with the provider's list, and put right what differs."""
+    """Compare every instance with the provider's list and correct the rows that differ."""
 
     kind = "RECONCILE"
     priority = Priority.LOW
@@ -171,7 +164,7 @@ class Reconcile(Work):
 
 @dataclass(frozen=True, slots=True)
 class WatchReclaim(Work):
-    """Look at a spot instance when its time is over, until it is seen to be gone or to stay."""
+    """Poll a spot instance from its announced reclaim on, until it is gone or known to stay."""
 
     kind = "WATCH_RECLAIM"
 
@@ -179,8 +172,27 @@ class WatchReclaim(Work):
 
 
 @dataclass(frozen=True, slots=True)
+class WatchHealth(Work):
+    """Decide which READY instances are watched, and start the jobs that probe them."""
+
+    kind = "WATCH_HEALTH"
+    priority = Priority.LOW
+    concurrency = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeWatched(Work):
+    """Probe the watched instances that are due, again and again; several of these jobs share the work."""
+
+    kind = "PROBE_WATCHED"
+    concurrency = 8  # there are no more
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class CleanUp(Work):
-    """Forget what is kept no longer."""
+    """Delete data that is past its retention."""
 
     kind = "CLEANUP"
     priority = Priority.LOW
@@ -191,7 +203,7 @@ DECLARED: Mapping[str, type[Work]] = dict(_by_kind)
 
 
 def check_handled(handlers: Mapping[str, object]) -> None:
-    """Refuse to start with a kind that nobody handles: its jobs would wait for ever."""
+    """Refuse to start while a kind has no handler: its jobs would wait for ever."""
     missing = sorted(DECLARED.keys() - handlers.keys())
     if missing:
         raise StartupProblem(f"no handler for jobs of kind {', '.join(missing)}")
@@ -202,71 +214,26 @@ def class_of(kind: str) -> type[Work]:
     try:
         return _by_kind[kind]
     except KeyError:
-        raise Unreadable(f"no such kind of work: {kind}") from None
+        raise UnreadableArguments(f"no such kind of work: {kind}") from None
 
 
 def to_args(work: Work) -> str:
     """The arguments as JSON, for the job's row."""
-    readers = _readers(type(work))
-    # default: the driver has a UUID class of its own, which orjson does not take for one.
-    return orjson.dumps({name: getattr(work, name) for name in readers}, default=str).decode()
+    return orjson.dumps(work, default=str).decode()  # default: asyncpg has its own UUID class
 
 
 def from_args(kind: str, args: str) -> Work:
-    """The work that a row asks for, with every argument of the declared type; raises Unreadable if it can't be."""
-    cls = class_of(kind)
-    given = orjson.loads(args)
-    if not isinstance(given, dict):
-        raise Unreadable(f"the arguments of {kind} are not an object")
-    values: dict[str, Any] = {}
-    for name, (read, is_required) in _readers(cls).items():
-        if name in given:
-            try:
-                values[name] = read(given[name])
-            except (TypeError, ValueError) as error:
-                raise Unreadable(f"{kind}.{name}: {error}") from None
-        elif is_required:
-            raise Unreadable(f"{kind}.{name} is missing")
-    # Unknown names are passed over: during an upgrade newer processes may already write a new argument.
-    return cls(**values)
+    """The work of a row. Raises UnreadableArguments if an argument is missing or of another type than declared.
+
+    Unknown arguments are ignored: during an upgrade, newer processes may already write a new one.
+    """
+    try:
+        return _adapter(class_of(kind)).validate_json(args, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise UnreadableArguments(f"{'.'.join(map(str, (kind, *first['loc'])))}: {first['msg']}") from None
 
 
 @cache
-def _readers(cls: type[Work]) -> dict[str, tuple[Callable[[Any], Any], bool]]:
-    """For each field how to read it, and whether it must be there."""
-    hints = get_type_hints(cls)
-    return {
-        field.name: (
-            _reader(hints[field.name]),
-            field.default is MISSING and field.default_factory is MISSING,
-        )
-        for field in fields(cls)  # pyright: ignore[reportArgumentType] - every subclass is a dataclass
-    }
-
-
-def _reader(hint: Any) -> Callable[[Any], Any]:
-    if hint is UUID:
-        return _read_uuid
-    if hint in (str, int, bool, float):
-        return _exactly(hint)
-    if get_origin(hint) in (Union, UnionType):
-        inner = [choice for choice in get_args(hint) if choice is not NoneType]
-        if len(inner) == 1 and len(get_args(hint)) == 2:
-            read = _reader(inner[0])
-            return lambda value: None if value is None else read(value)
-    raise TypeError(f"a job's argument can't be of type {hint}")
-
-
-def _read_uuid(value: Any) -> UUID:
-    if type(value) is not str:
-        raise TypeError(f"expected a UUID, found {type(value).__name__}")
-    return UUID(value)
-
-
-def _exactly(wanted: type) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        if type(value) is not wanted and not (wanted is float and type(value) is int):
-            raise TypeError(f"expected {wanted.__name__}, found {type(value).__name__}")
-        return value
-
-    return read
+def _adapter(cls: type[Work]) -> TypeAdapter[Work]:
+    return TypeAdapter(cls)

@@ -1,4 +1,4 @@
-"""This process's lease on the jobs it claims, renewed from a thread of its own, however busy the handlers are."""
+"""The lease of a worker session, renewed on its own thread however busy the handlers are."""
 
 import asyncio
 import contextlib
@@ -14,21 +14,24 @@ from uuid import UUID
 import asyncpg
 import structlog
 
-from server.db.engine import Database
-from server.db.trouble import DATABASE_TROUBLE
+from server.db.database import Database
+from server.db.outages import DATABASE_ERRORS
 
 log = structlog.get_logger(__name__)
 
-AT_ONCE = 5.0  # seconds for a statement that takes a millisecond
+STATEMENT_TIMEOUT = 5.0  # seconds; the statements take a millisecond
 
-BEGIN = "INSERT INTO job_worker (id, name, lease_until) VALUES ($1, $2, clock_timestamp() + $3::interval)"
-# Nothing comes back when somebody found the lease over and took the jobs.
+BEGIN = """
+    INSERT INTO job_worker (id, name, lease_until, lease)
+    VALUES ($1, $2, clock_timestamp() + $3::interval, $3::interval)
+"""
+# Returns no row when the lease has expired and another worker may have taken the jobs.
 RENEW = """
     UPDATE job_worker SET lease_until = clock_timestamp() + $2::interval
     WHERE id = $1 AND lease_until > clock_timestamp()
     RETURNING true
 """
-# The jobs still held go back as they were, in the same commit.
+# Jobs still held are released unchanged, in the same commit.
 END = """
     WITH ended AS (DELETE FROM job_worker WHERE id = $1)
     UPDATE job SET status = 'WAITING', claim = NULL, worker_id = NULL, claimed_at = NULL
@@ -38,10 +41,10 @@ END = """
 
 
 class Lease:
-    """One lease of one worker id, from begin to end. Once lost it is never ours again: a new id begins a new one.
+    """One lease of one worker id. A lost lease is never regained: the next session has a new id and a new lease.
 
-    `on_lost` is called, on the event loop that began it, while a fifth of the lease is still left: enough for
-    handlers to be cancelled before anybody else may start the same jobs.
+    `on_lost` is called, on the event loop that called `begin`, while a fifth of the lease is left: enough time to
+    cancel the handlers before another worker may start the same jobs.
     """
 
     def __init__(self, database: Database, worker_id: UUID, *, length: timedelta, on_lost: Callable[[], None]) -> None:
@@ -49,25 +52,25 @@ class Lease:
         self._worker_id = worker_id
         self._length = length
         self._on_lost = on_lost
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._sure_until = 0.0
+        self._valid_until = 0.0
 
     async def begin(self) -> None:
-        self._home = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         async with self._fresh_connection() as connection:
             sent = time.monotonic()
             await connection.execute(BEGIN, self._worker_id, f"{socket.gethostname()}:{os.getpid()}", self._length)
-        self._sure_until = sent + self._length.total_seconds()
+        self._valid_until = sent + self._length.total_seconds()
 
-    def keep(self) -> None:
-        """Renew it from now on, from another thread: the event loop may be held up by a handler, this must not be."""
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._keep()), name="job lease", daemon=True)
+    def start_renewing(self) -> None:
+        """Renew the lease on another thread: a handler may block the event loop, and must not block the renewal."""
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._renew()), name="job lease", daemon=True)
         self._thread.start()
 
     async def end(self) -> list[int]:
-        """Give up the lease and everything held under it; return the ids of the jobs given back."""
-        self._over.set()
+        """End the lease and release the jobs held under it; return their ids."""
+        self._ended.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, self._length.total_seconds())
         async with self._fresh_connection() as connection:
@@ -75,59 +78,59 @@ class Lease:
 
     @asynccontextmanager
     async def _fresh_connection(self) -> "AsyncGenerator[asyncpg.Connection[asyncpg.Record]]":
-        """Not one of the pool's: those may hang on a network that went silent, and this must not wait for them."""
-        connection = await self._database.connect(timeout=AT_ONCE, command_timeout=AT_ONCE)
+        """A new connection: those of the pool may hang on a silent network."""
+        connection = await self._database.connect(timeout=STATEMENT_TIMEOUT, command_timeout=STATEMENT_TIMEOUT)
         try:
             yield connection
         finally:
             connection.terminate()
 
     @property
-    def holds(self) -> bool:
-        """By our own clock. Whoever was stopped for a while finds it over before anything else could tell him so."""
-        return time.monotonic() < self._sure_until - self._margin
+    def is_held(self) -> bool:
+        """By our own clock: after a pause (SIGSTOP, suspended VM) this turns false before the server says so."""
+        return time.monotonic() < self._valid_until - self._margin
 
     @property
     def _margin(self) -> float:
         return self._length.total_seconds() / 5
 
-    async def _keep(self) -> None:
-        every = self._length.total_seconds() / 4
-        renew_at = time.monotonic() + every
+    async def _renew(self) -> None:
+        interval = self._length.total_seconds() / 4
+        renew_at = time.monotonic() + interval
         connection: asyncpg.Connection[asyncpg.Record] | None = None
         try:
-            while not self._over.is_set():
+            while not self._ended.is_set():
                 # In small steps, so that `end` does not wait for the next renewal.
                 await asyncio.sleep(max(0.0, min(renew_at - time.monotonic(), 0.05)))
                 if time.monotonic() < renew_at:
                     continue
-                left = self._sure_until - self._margin - time.monotonic()
+                left = self._valid_until - self._margin - time.monotonic()
                 if left <= 0:
-                    self._lose("could not be renewed in time")
+                    self._report_lost("could not be renewed in time")
                     return
                 try:
-                    async with asyncio.timeout(min(left, every)):
+                    async with asyncio.timeout(min(left, interval)):
                         if connection is None:
                             connection = await self._database.connect()
                         sent = time.monotonic()
                         renewed = await connection.fetchval(RENEW, self._worker_id, self._length)
-                except DATABASE_TROUBLE as error:
+                except DATABASE_ERRORS as error:
                     log.warning("lease.renewal_failed", error=type(error).__name__)
                     if connection is not None:
                         connection.terminate()
                     connection = None
-                    renew_at = time.monotonic() + every / 10
+                    renew_at = time.monotonic() + interval / 10
                     continue
                 if not renewed:
-                    self._lose("was over before it was renewed")
+                    self._report_lost("was over before it was renewed")
                     return
-                self._sure_until = sent + self._length.total_seconds()
-                renew_at = sent + every
+                self._valid_until = sent + self._length.total_seconds()
+                renew_at = sent + interval
         finally:
             if connection is not None:
                 connection.terminate()
 
-    def _lose(self, why: str) -> None:
+    def _report_lost(self, why: str) -> None:
         log.error("lease.lost", why=why)
-        with contextlib.suppress(RuntimeError):  # the event loop has ended meanwhile, and everything with it
-            self._home.call_soon_threadsafe(self._on_lost)
+        with contextlib.suppress(RuntimeError):  # the event loop has already ended
+            self._loop.call_soon_threadsafe(self._on_lost)

@@ -1,7 +1,7 @@
-"""What the queue tells Prometheus, per kind.
+"""Prometheus metrics of the queue, per kind.
 
-Counted in plain numbers and turned into samples only when somebody asks: the client library's own counters take longer
-than everything else that is done for a short job.
+Counted in plain numbers and turned into samples at a scrape: the client library's own counters take longer than
+everything else that is done for a short job.
 """
 
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from prometheus_client import REGISTRY, Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from server.observe.counting import Counter, Times
-from server.queue.reads import JobStats
+from server.observe.counters import Buckets, Counter
+from server.queue.queries import JobStats
 
-LATE = Counter("pilotlight_job_late_writes", "Writes refused because the claim had passed to somebody else.")
+LATE_WRITES = Counter("pilotlight_job_late_writes", "Writes refused because the claim had passed to another worker.")
 RESCUED = Counter("pilotlight_jobs_rescued", "Jobs taken back from workers that died.")
 LEASES_LOST = Counter("pilotlight_worker_leases_lost", "Times this process could not renew its lease.")
 
@@ -23,9 +23,9 @@ KEPT_FAILED = Gauge("pilotlight_jobs_kept_failed", "Failed jobs that can be retr
 OLDEST_WAITING = Gauge("pilotlight_jobs_oldest_waiting_seconds", "Age of the oldest job that may run now.", ["kind"])
 
 
-def show(stats: JobStats) -> None:
-    """Set the gauges that only the database knows; for whoever answers a scrape."""
-    show_nothing()  # a kind of which nothing is left would keep its last figure for ever
+def set_gauges(stats: JobStats) -> None:
+    """Set the gauges whose values come from the database; called at each scrape."""
+    clear_gauges()  # a kind without jobs would keep its last value
     for kind in stats.kinds:
         WAITING.labels(kind.kind).set(kind.waiting)
         RUNNING.labels(kind.kind).set(kind.running)
@@ -33,62 +33,68 @@ def show(stats: JobStats) -> None:
         OLDEST_WAITING.labels(kind.kind).set(kind.oldest_waiting.total_seconds() if kind.oldest_waiting else 0)
 
 
-def show_nothing() -> None:
-    """Forget those figures: nobody knows them now."""
+def clear_gauges() -> None:
+    """Remove the values of those gauges: the database can't be read."""
     for gauge in (WAITING, RUNNING, KEPT_FAILED, OLDEST_WAITING):
         gauge.clear()
 
 
 class KindMetrics:
-    """What this process has seen of one kind."""
+    """The counts of one kind in this process."""
 
-    __slots__ = ("attempts_failed", "cancelled", "failed", "finished", "pickup", "put_off", "run_time", "running")
+    __slots__ = ("attempts_failed", "cancelled", "failed", "finished", "pickup", "rescheduled", "run_time", "running")
 
     def __init__(self) -> None:
         self.finished = 0
         self.failed = 0
         self.cancelled = 0
         self.attempts_failed = 0
-        self.put_off = 0
+        self.rescheduled = 0
         self.running = 0
-        self.pickup = Times()
-        self.run_time = Times()
+        self.pickup = Buckets()
+        self.run_time = Buckets()
 
 
-_kinds: dict[str, KindMetrics] = {}
+COUNTS = (
+    ("finished", "pilotlight_jobs_finished", "Jobs done."),
+    ("failed", "pilotlight_jobs_failed", "Jobs given up."),
+    ("cancelled", "pilotlight_jobs_cancelled", "Jobs cancelled."),
+    ("attempts_failed", "pilotlight_job_attempts_failed", "Runs that failed and will be tried again."),
+    ("rescheduled", "pilotlight_jobs_put_off", "Runs that asked to be run again later."),
+)
+TIMES = (
+    ("pickup", "pilotlight_job_pickup_seconds", "From when a job may run to its claim."),
+    ("run_time", "pilotlight_job_run_seconds", "How long a handler ran."),
+)
 
 
-def of(kind: str) -> KindMetrics:
-    """The counts of a kind, the same for everybody in this process."""
-    return _kinds.setdefault(kind, KindMetrics())
+class JobMetrics(Collector):
+    """The counts of all kinds. Registers itself, like every metric: there is one per process."""
 
+    def __init__(self) -> None:
+        self._kinds: dict[str, KindMetrics] = {}
+        REGISTRY.register(self)
 
-class _Kinds(Collector):
+    def of(self, kind: str) -> KindMetrics:
+        return self._kinds.setdefault(kind, KindMetrics())
+
     def collect(self) -> Iterator[Metric]:
-        finished = CounterMetricFamily("pilotlight_jobs_finished", "Jobs done.", labels=["kind"])
-        failed = CounterMetricFamily("pilotlight_jobs_failed", "Jobs given up.", labels=["kind"])
-        cancelled = CounterMetricFamily("pilotlight_jobs_cancelled", "Jobs cancelled.", labels=["kind"])
-        again = CounterMetricFamily(
-            "pilotlight_job_attempts_failed", "Runs that failed and will be tried again.", labels=["kind"]
-        )
-        put_off = CounterMetricFamily(
-            "pilotlight_jobs_put_off", "Runs that asked to be run again later.", labels=["kind"]
-        )
+        kinds = list(self._kinds.items())
+        for attribute, name, help in COUNTS:
+            family = CounterMetricFamily(name, help, labels=["kind"])
+            for kind, counts in kinds:
+                family.add_metric([kind], getattr(counts, attribute))
+            yield family
         running = GaugeMetricFamily("pilotlight_jobs_running_here", "Jobs running in this process.", labels=["kind"])
-        pickup = HistogramMetricFamily(
-            "pilotlight_job_pickup_seconds", "From when a job may run to its claim.", labels=["kind"]
-        )
-        run_time = HistogramMetricFamily("pilotlight_job_run_seconds", "How long a handler ran.", labels=["kind"])
-        for kind, counts in list(_kinds.items()):
-            finished.add_metric([kind], counts.finished)
-            failed.add_metric([kind], counts.failed)
-            cancelled.add_metric([kind], counts.cancelled)
-            again.add_metric([kind], counts.attempts_failed)
-            put_off.add_metric([kind], counts.put_off)
+        for kind, counts in kinds:
             running.add_metric([kind], counts.running)
-            pickup.add_metric([kind], counts.pickup.buckets(), counts.pickup.total)
-            run_time.add_metric([kind], counts.run_time.buckets(), counts.run_time.total)
-        yield from (finished, failed, cancelled, again, put_off, running, pickup, run_time)
+        yield running
+        for attribute, name, help in TIMES:
+            family = HistogramMetricFamily(name, help, labels=["kind"])
+            for kind, counts in kinds:
+                times: Buckets = getattr(counts, attribute)
+                family.add_metric([kind], times.buckets(), times.total)
+            yield family
 
 
-REGISTRY.register(_Kinds())
+JOBS = JobMetrics()

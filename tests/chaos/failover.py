@@ -1,10 +1,10 @@
-"""The primary is killed under load, again and again, and nothing that was accepted is lost, doubled or out of order.
+"""The primary is killed under load, repeatedly, and nothing that was accepted is lost, duplicated or reordered.
 
     python -m tests.chaos.failover                      12 failovers
     python -m tests.chaos.failover --seed 7 --failovers 30
 
 Three PostgreSQL servers under Patroni with synchronous replication, etcd, haproxy; two APIs and two workers, one of
-each by haproxy and one by the list of servers; a simulator of the provider; callers that create, watchers that follow.
+each by haproxy and one by the list of servers; a simulator of the provider; callers that create, and subscribers.
 "Writing again" is the longest while in which no create was accepted, from the fault until every server was back.
 """
 
@@ -25,14 +25,15 @@ import aiohttp
 import asyncpg
 
 from server.auth.tokens import create_token, new_secret
-from server.db.engine import Database
+from server.db.database import Database
 from server.db.migrate import upgrade
-from server.db.trouble import DATABASE_TROUBLE
+from server.db.outages import DATABASE_ERRORS
+from server.enums import Role
 from server.events.replay import cursor_now
-from server.words import Role
 from tests.ha.patroni import Cluster, Node, cluster, why_not
-from tests.ha.watcher import Watcher
-from tests.processes import control, eventually, free_port, pilotlight
+from tests.ha.resuming_subscriber import ResumingSubscriber
+from tests.support.processes import control, free_port, pilotlight
+from tests.support.waiting import until
 
 SETTINGS = {
     "NOVITA_API_KEY": "sk_chaos",
@@ -65,7 +66,7 @@ class Plan:
     seed: int = 1
     failovers: int = 12
     callers: int = 3
-    watchers: int = 8
+    subscribers: int = 8
     pause: float = 0.4  # of each caller between two creates
     nodes: int = 3
     pairs: int = 2  # of an API and a worker; the first by the list of servers, the second by haproxy
@@ -85,12 +86,12 @@ class Report:
         return not any(self.checks.values()) and not self.problems
 
     def lines(self) -> list[str]:
-        told = [f"  {name:46} {count:>8,}" for name, count in self.counts.items()]
+        counts = [f"  {name:46} {count:>8,}" for name, count in self.counts.items()]
         judged = [f"  {name:46} {count:>8,}  {'pass' if not count else 'FAIL'}" for name, count in self.checks.items()]
         ordered = sorted(self.back_after)
         p50 = statistics.median(ordered) if ordered else 0.0
         times = f"  {'time to writing again, p50 / max':46} {p50:>5.1f} s / {max(ordered, default=0.0):.1f} s"
-        return [*told, times, "", *judged, *self.problems]
+        return [*counts, times, "", *judged, *self.problems]
 
 
 async def chaos(plan: Plan) -> Report:
@@ -123,31 +124,32 @@ class Run:
         self._processes = await self._start()
         async with database.read() as session:
             start = str(await cursor_now(session))
-        watchers = [Watcher(start) for _ in range(self._plan.watchers)]
+        subscribers = [ResumingSubscriber(start) for _ in range(self._plan.subscribers)]
         async with asyncio.TaskGroup() as tasks:
             watching = [
-                tasks.create_task(each.follow(self._urls, self._token, self._counts, self._random)) for each in watchers
+                tasks.create_task(each.follow(self._urls, self._token, self._counts, self._random))
+                for each in subscribers
             ]
             calling = [tasks.create_task(self._call(number)) for number in range(self._plan.callers)]
             await self._break_things()
             self._is_over.set()
             await asyncio.gather(*calling)
             settled = await self._settle()
-            log = await self._log(watchers)
+            log = await self._log(subscribers)
             for task in watching:
                 task.cancel()
         ended = [name for name, each in self._processes.items() if each.process.returncode is not None]
         problems = [f"  {name} ended by itself" for name in ended]
-        return await self._judge(watchers, log, settled, problems)
+        return await self._judge(subscribers, log, settled, problems)
 
     async def _start(self) -> dict[str, Any]:
         port = free_port()
         self._simulator = f"http://127.0.0.1:{port}"
         enter = self._stack.enter_async_context
-        # With enough for as many failovers as one likes: nobody deletes anything.
-        simulator = ("-m", "server.novita.simulator", "--port", str(port), "--stock-factor", "1000")
+        # Enough stock for any number of failovers: nothing is deleted.
+        simulator = ("-m", "server.simulator", "--port", str(port), "--stock-factor", "1000")
         found: dict[str, Any] = {"simulator": await enter(pilotlight(*simulator, command=(sys.executable,)))}
-        await eventually(lambda: "http://" in (found["simulator"].folder / "stdout").read_text())
+        await until(lambda: "http://" in (found["simulator"].folder / "stdout").read_text())
         await control(self._simulator, "speed", {"speed": 50})
         ways = (self._cluster.url(), self._cluster.front_url())
         for number, url in enumerate(ways[: self._plan.pairs], start=1):
@@ -191,7 +193,7 @@ class Run:
         else:
             primary.kill_postgres()
             await asyncio.sleep(1)
-            return await self._cluster.has_primary()  # Patroni starts it again, or somebody else takes over
+            return await self._cluster.has_primary()  # Patroni starts it again, or another server takes over
         return await self._cluster.has_primary(other_than=primary)
 
     async def _writes_since(self, since: float) -> None:
@@ -203,11 +205,11 @@ class Run:
             await asyncio.sleep(0.05)
 
     async def _state(self) -> str:
-        """For whoever has to find out why: what the servers and the processes say."""
+        """For debugging: the last log lines of the servers and the processes."""
         lines = [f"last error: {self._last_error}", f"so far: {dict(self._counts)}"]
         for node in self._cluster.nodes:
             lines.append(node.last_words())
-            with suppress(*DATABASE_TROUBLE):
+            with suppress(*DATABASE_ERRORS):
                 connection = await asyncpg.connect(self._cluster.url_of(node), timeout=5)
                 try:
                     lines += [f"{node.name}: {dict(row)}" for row in await connection.fetch(ACTIVITY)]
@@ -261,19 +263,19 @@ class Run:
             await asyncio.sleep(0.5)
         return False
 
-    async def _log(self, watchers: Sequence[Watcher]) -> list[str]:
-        """The log once it is quiet and every watcher has had the time to read it."""
+    async def _log(self, subscribers: Sequence[ResumingSubscriber]) -> list[str]:
+        """The log once it is quiet and every subscriber has had the time to read it."""
         deadline = time.monotonic() + 60
         while True:
             rows = await self._ask("SELECT id FROM event WHERE instance_id IS NOT NULL ORDER BY position")
             log = [f"evt_{row['id'].hex}" for row in rows]
-            if all(each.seen == log for each in watchers) or time.monotonic() > deadline:
+            if all(each.seen == log for each in subscribers) or time.monotonic() > deadline:
                 return log
             await asyncio.sleep(0.5)
 
     async def _ask(self, statement: str) -> list[Any]:
         while True:
-            with suppress(*DATABASE_TROUBLE):
+            with suppress(*DATABASE_ERRORS):
                 primary = await self._cluster.has_primary()
                 connection = await asyncpg.connect(self._cluster.url_of(primary), timeout=5)
                 try:
@@ -282,7 +284,9 @@ class Run:
                     await connection.close()
             await asyncio.sleep(0.2)
 
-    async def _judge(self, watchers: Sequence[Watcher], log: list[str], settled: bool, problems: list[str]) -> Report:
+    async def _judge(
+        self, subscribers: Sequence[ResumingSubscriber], log: list[str], settled: bool, problems: list[str]
+    ) -> Report:
         ids = {row["id"].hex for row in await self._ask("SELECT id FROM instance")}
         [span] = await self._ask("SELECT count(*) AS many, coalesce(max(position), 0) AS last FROM event")
         owners = {
@@ -297,22 +301,22 @@ class Run:
         for name, many in made.items():
             machines[owners.get(name.rsplit("-", 1)[-1], name)] += many
         place = {id: number for number, id in enumerate(log)}
-        orders = [[place.get(id, -1) for id in each.seen] for each in watchers]
+        orders = [[place.get(id, -1) for id in each.seen] for each in subscribers]
         counts = Counter({"creates accepted": len(self._accepted), "events in the log": span["many"]})
         counts.update(self._counts)
         checks = {
             "accepted and lost": sum(id.removeprefix("inst_") not in ids for id in self._accepted.values()),
             "instances with two machines": sum(many > 1 for many in machines.values()),
-            "machines of nobody's": sum(name not in owners.values() for name in machines),
+            "machines without an instance": sum(name not in owners.values() for name in machines),
             "positions missing": span["last"] - span["many"],
             "changes of an instance out of order": sum(
                 a["version"] > b["version"] for a, b in pairwise(versions) if a["instance_id"] == b["instance_id"]
             ),
-            "events a watcher missed": sum(len(place.keys() - set(each.seen)) for each in watchers),
-            "events a watcher got twice": sum(len(each.seen) - len(set(each.seen)) for each in watchers),
-            "events a watcher got out of order": sum(a > b for order in orders for a, b in pairwise(order)),
-            "events a watcher got that are not in the log": sum(order.count(-1) for order in orders),
-            "cursors that expired": self._counts["watchers told CURSOR_EXPIRED"],
+            "events a subscriber missed": sum(len(place.keys() - set(each.seen)) for each in subscribers),
+            "events a subscriber got twice": sum(len(each.seen) - len(set(each.seen)) for each in subscribers),
+            "events a subscriber got out of order": sum(a > b for order in orders for a, b in pairwise(order)),
+            "events a subscriber got that are not in the log": sum(order.count(-1) for order in orders),
+            "cursors that expired": self._counts["subscribers that got CURSOR_EXPIRED"],
             "operations that did not end": 0 if settled else 1,
         }
         return Report(counts, checks, self._back_after, problems)

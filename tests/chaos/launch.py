@@ -1,11 +1,11 @@
-"""`pilotlight`, with two instruments for whoever breaks it: a wall clock that can be moved, and a record of its jobs.
+"""`pilotlight` with two instruments for chaos runs: a wall clock that can be moved, and a record of its jobs.
 
     python -m tests.chaos.launch worker
 
 CHAOS_CLOCK names a file with the seconds by which this process's wall clock is wrong; it may change at any time.
-CHAOS_RUNS names a file to which a line is added when a job's handler begins and when it ends, and when the machine gave
-this process no time to run. Each write of a handler also leaves a row in `chaos_write`, in its own transaction: what
-was committed can be compared with who held the job.
+CHAOS_RUNS names a file to which a line is added when a job's handler begins and when it ends, when the machine gave
+this process no time to run, and when a reconcile has compared everything. Each write of a handler also leaves a row in
+`chaos_write`, in its own transaction: what was committed can be compared with who held the job.
 """
 
 import os
@@ -21,18 +21,19 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 import server.clock
-from server.cli import main
+import server.jobs.reconcile as reconcile_job
+from server.cli.main import main
 from server.queue.claim import Claim
-from server.queue.run import Result, Runner
-from server.queue.turn import Taken
+from server.queue.exchange import ClaimedJob
+from server.queue.runner import Result, Runner
 
-LOOK_EVERY, STALLED = 0.1, 0.4  # seconds
+CHECK_EVERY, STALLED = 0.1, 0.4  # seconds
 WROTE = text(
     "INSERT INTO chaos_write (job_id, claim, xid) VALUES (:job_id, :claim, pg_current_xact_id()::text::bigint)"
 )
 
 
-def move_the_clock(file: Path) -> None:
+def shift_the_clock(file: Path) -> None:
     """Both ways in which our code could read the time. Deadlines and leases are monotonic, and stay right."""
     right = time.time
 
@@ -56,7 +57,7 @@ def record_runs(file: Path) -> None:
     out = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     run = Runner.run
 
-    async def recorded(self: Runner, job: Taken) -> Result:
+    async def recorded(self: Runner, job: ClaimedJob) -> Result:
         line = f"{os.getpid()} {job.id} {job.claim} {job.kind}"
         os.write(out, f"{line} {time.monotonic()} begins\n".encode())
         try:
@@ -65,14 +66,30 @@ def record_runs(file: Path) -> None:
             os.write(out, f"{line} {time.monotonic()} ends\n".encode())
 
     Runner.run = recorded
+    _record_reconciles(out)
     threading.Thread(target=_record_stalls, args=(out,), daemon=True).start()
 
 
+def _record_reconciles(out: int) -> None:
+    """Only those that were carried out to their end: one that the provider's outage put off has checked nothing."""
+    compare = reconcile_job.compare_all
+
+    async def recorded(*args: Any, **options: Any) -> Any:
+        began = time.monotonic()
+        report = await compare(*args, **options)
+        ended = time.monotonic()
+        line = f"{os.getpid()} 0 0 RECONCILED"
+        os.write(out, f"{line} {began} begins\n{line} {ended} ends\n".encode())
+        return report
+
+    reconcile_job.compare_all = recorded
+
+
 def _record_stalls(out: int) -> None:
-    """A process that gets no time is as good as frozen, by whoever it is."""
+    """A process that gets no CPU time counts as frozen."""
     last = time.monotonic()
     while True:
-        time.sleep(LOOK_EVERY)
+        time.sleep(CHECK_EVERY)
         now = time.monotonic()
         if now - last > STALLED:
             os.write(out, f"{os.getpid()} 0 0 STALL {last} begins\n{os.getpid()} 0 0 STALL {now} ends\n".encode())
@@ -92,7 +109,7 @@ def record_writes() -> None:
 
 
 if __name__ == "__main__":
-    move_the_clock(Path(os.environ.pop("CHAOS_CLOCK")))
+    shift_the_clock(Path(os.environ.pop("CHAOS_CLOCK")))
     record_runs(Path(os.environ.pop("CHAOS_RUNS")))
     record_writes()
     main()

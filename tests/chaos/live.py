@@ -1,7 +1,7 @@
-"""Watchers are cut, API processes and PostgreSQL are killed, and yet each watcher's record equals the log.
+"""Subscribers are cut, API processes and PostgreSQL are killed, and each subscriber still gets the whole log.
 
-python -m tests.chaos.live                       100 watchers for a minute
-python -m tests.chaos.live --seed 7 --seconds 20 --watchers 40
+python -m tests.chaos.live                       100 subscribers for a minute
+python -m tests.chaos.live --seed 7 --seconds 20 --subscribers 40
 """
 
 import argparse
@@ -27,18 +27,19 @@ import psutil
 
 from server.auth.tokens import create_token, new_secret
 from server.clock import new_id
-from server.db.embedded import EmbeddedPostgres, find_running
-from server.db.engine import Database
+from server.db.database import Database
+from server.db.embedded.server import EmbeddedPostgres, find_running
 from server.db.migrate import upgrade
-from server.db.signals import Signals
+from server.db.notify import Notifier
+from server.db.outages import DATABASE_ERRORS
 from server.db.tables import Token
-from server.db.trouble import DATABASE_TROUBLE
+from server.db.timeouts import Timeouts
+from server.enums import Role
 from server.events.event import EventType
-from server.events.log import append
+from server.events.outbox import append
 from server.events.replay import cursor_now
-from server.words import Role
-from tests.chaos.watching import LONGEST_QUIET, Watcher, Watching
-from tests.processes import Pilotlight, free_port, pilotlight
+from tests.chaos.subscribers import LONGEST_QUIET, Subscriber, SubscriberPool
+from tests.support.processes import Pilotlight, free_port, pilotlight
 
 WRITERS = 8
 
@@ -49,11 +50,11 @@ class Plan:
 
     seed: int = 1
     seconds: float = 60.0
-    watchers: int = 100
-    pause: float = 0.02  # of each writer between two commits: as fast as so many watchers in one process can read
+    subscribers: int = 100
+    pause: float = 0.02  # of each writer between two commits: as fast as so many subscribers in one process can read
     kill_api_every: float = 6.0
     kill_postgres_every: float = 15.0
-    cut_every: float = 1.5  # a watcher's connection lives about so long
+    cut_every: float = 1.5  # a subscriber's connection lives about so long
 
 
 @dataclass
@@ -64,8 +65,8 @@ class Report:
     problems: list[str]
 
     def lines(self) -> list[str]:
-        told = [f"  {name:42} {count:>9,}" for name, count in self.counts.items()]
-        return [*told, "", *(self.problems or ["  every watcher's record equals the log"])]
+        counts = [f"  {name:42} {count:>9,}" for name, count in self.counts.items()]
+        return [*counts, "", *(self.problems or ["  every subscriber's record equals the log"])]
 
 
 async def chaos(plan: Plan) -> Report:
@@ -73,9 +74,9 @@ async def chaos(plan: Plan) -> Report:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pilotlight-chaos-")))
         server = await stack.enter_async_context(EmbeddedPostgres(home))
         await upgrade(server.url)
-        database = Database(server.url, pool_size=WRITERS + 2, command_timeout=timedelta(seconds=10))
+        database = Database(server.url, pool_size=WRITERS + 2, timeouts=Timeouts(statement=timedelta(seconds=10)))
         stack.push_async_callback(database.close)
-        signals = Signals(database)
+        signals = Notifier(database)
         signals.start()
         stack.push_async_callback(signals.stop)
         run = Run(plan, home, server.url, database)
@@ -93,7 +94,7 @@ class Run:
         self._committed: list[list[str]] = [[] for _ in range(WRITERS)]
         self._is_over = asyncio.Event()  # nothing more is written
         self._ports = [free_port(), free_port()]
-        self._watching = Watching(
+        self._watching = SubscriberPool(
             self._token, self._ports, self._random, self._counts, self._is_over, cut_every=plan.cut_every
         )
 
@@ -112,9 +113,9 @@ class Run:
                 await api.answers()
             async with self._database.read() as session:
                 start = str(await cursor_now(session))
-            watchers = [Watcher(number, start, cursor=start) for number in range(plan.watchers)]
+            subscribers = [Subscriber(number, start, cursor=start) for number in range(plan.subscribers)]
             async with asyncio.TaskGroup() as tasks:
-                watching = [tasks.create_task(self._watching.follow(watcher)) for watcher in watchers]
+                watching = [tasks.create_task(self._watching.follow(subscriber)) for subscriber in subscribers]
                 breaking = tasks.create_task(self._break_things(apis))
                 writing = [tasks.create_task(self._write(number)) for number in range(WRITERS)]
                 await asyncio.sleep(plan.seconds)
@@ -122,10 +123,10 @@ class Run:
                 await asyncio.gather(*writing)
                 await breaking
                 log = await self._log()
-                await self._until_all_have(watchers, log)
+                await self._until_all_have(subscribers, log)
                 for task in watching:
                     task.cancel()
-        return self._judge(watchers, log)
+        return self._judge(subscribers, log)
 
     async def _write(self, number: int) -> None:
         """One instance's changes, one after the other. One whose answer was lost may or may not be in the log."""
@@ -141,7 +142,7 @@ class Run:
                         data={"writer": number},
                     )
                 self._committed[number].append(f"evt_{event_id.hex}")
-            except DATABASE_TROUBLE:
+            except DATABASE_ERRORS:
                 self._counts["commits whose answer was lost"] += 1
                 await asyncio.sleep(0.05)
             await asyncio.sleep(self._plan.pause)
@@ -172,7 +173,7 @@ class Run:
 
     async def _leads(self, api: "Api") -> bool:
         """Whether that process's sequencer is the elected one; its port tells the session's process apart."""
-        with suppress(*DATABASE_TROUBLE):
+        with suppress(*DATABASE_ERRORS):
             connection = await asyncpg.connect(self._url, timeout=5)
             try:
                 ports = await connection.fetch(
@@ -194,13 +195,13 @@ class Run:
                     log = [f"evt_{row.id.hex}" for row in rows]
                 if waiting == 0:
                     return log
-            except DATABASE_TROUBLE:
+            except DATABASE_ERRORS:
                 pass
             await asyncio.sleep(0.1)
 
-    async def _until_all_have(self, watchers: list[Watcher], log: list[str]) -> None:
+    async def _until_all_have(self, subscribers: list[Subscriber], log: list[str]) -> None:
         best, since = -1, time.monotonic()
-        while (done := sum(len(watcher.seen) for watcher in watchers)) < len(log) * len(watchers):
+        while (done := sum(len(subscriber.seen) for subscriber in subscribers)) < len(log) * len(subscribers):
             if done > best:
                 best, since = done, time.monotonic()
             elif time.monotonic() - since > LONGEST_QUIET:
@@ -208,26 +209,26 @@ class Run:
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.5)  # for what would come twice
 
-    def _judge(self, watchers: list[Watcher], log: list[str]) -> Report:
+    def _judge(self, subscribers: list[Subscriber], log: list[str]) -> Report:
         place = {id: number for number, id in enumerate(log)}
         wrong: Counter[str] = Counter()
         problems: list[str] = []
         problems += [f"  {each}" for each in self._watching.problems]
-        for watcher in watchers:
-            seen = Counter(watcher.seen)
+        for subscriber in subscribers:
+            seen = Counter(subscriber.seen)
             wrong["missing"] += len(log) - len(seen.keys() & place.keys())
             wrong["doubled"] += sum(count - 1 for count in seen.values())
-            order = [place.get(id, -1) for id in watcher.seen]
+            order = [place.get(id, -1) for id in subscriber.seen]
             wrong["out of order"] += sum(a > b for a, b in pairwise(order))
-            if watcher.seen != log:
-                problems.append(f"  watcher {watcher.number} has {len(watcher.seen)} of {len(log)}")
+            if subscriber.seen != log:
+                problems.append(f"  subscriber {subscriber.number} has {len(subscriber.seen)} of {len(log)}")
         lost = sum(id not in place for written in self._committed for id in written)
         orders = [[place.get(id, -1) for id in written] for written in self._committed]
         mixed = sum(a > b for order in orders for a, b in pairwise(order))
         if lost or mixed:
             problems.append(f"  {lost} commits are not in the log, {mixed} of one instance are in the wrong order")
-        counts = Counter({"events in the log": len(log), "watchers": len(watchers)})
-        counts["messages received"] = sum(len(watcher.seen) for watcher in watchers)
+        counts = Counter({"events in the log": len(log), "subscribers": len(subscribers)})
+        counts["messages received"] = sum(len(subscriber.seen) for subscriber in subscribers)
         counts.update(self._counts)
         for name in ("missing", "doubled", "out of order"):
             counts[name] = wrong[name]
@@ -295,7 +296,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
     parser.add_argument("--seconds", type=float, default=Plan.seconds)
-    parser.add_argument("--watchers", type=int, default=Plan.watchers)
+    parser.add_argument("--subscribers", type=int, default=Plan.subscribers)
     parser.add_argument("--pause", type=float, default=Plan.pause)
     given = parser.parse_args()
     sys.stdout.write(f"seed {given.seed}\n")

@@ -1,4 +1,4 @@
-"""Callers who ask for instances and go on asking with the same key until there is an answer, whatever is broken."""
+"""Callers that create instances and repeat a request with the same key until there is a response."""
 
 import asyncio
 import random
@@ -14,15 +14,24 @@ CREATE = """
       createInstance(input: $input) { instance { id } operation { id } replayed errors { code } }
     }
 """
-VERB = """
+LIFECYCLE = """
     mutation ($id: ID!, $key: String!) {
       %sInstance(input: {id: $id, idempotencyKey: $key}) { operation { id } errors { code } }
     }
 """
+UPDATE = """
+    mutation ($id: ID!, $key: String!, $disk: Int!) {
+      updateInstance(input: {id: $id, idempotencyKey: $key, rootfsSizeGb: $disk}) { operation { id } errors { code } }
+    }
+"""
+CANCEL = "mutation ($id: ID!) { cancelOperation(input: {id: $id}) { cleanUp { id } errors { code } } }"
+CANCEL_JOB = "mutation ($id: ID!) { cancelJob(input: {id: $id}) { errors { code } } }"
+JOBS = "query ($id: ID!) { jobs(filter: {instanceId: $id, kind: CREATE_INSTANCE}) { nodes { id } } }"
 INSTANCE = "query ($id: ID!) { instance(id: $id) { status openOperation { id } } }"
 PRODUCT = "RTX 4090 24GB"
 REQUEST_SECONDS = 12.0
 PATIENCE = 90.0  # seconds after which a caller gives up on an answer
+DISK, GROWTH = 60, 10  # GB
 STANDSTILL = ("READY", "EXITED", "FAILED", "DELETED")
 
 Json = dict[str, Any]
@@ -30,11 +39,12 @@ Json = dict[str, Any]
 
 @dataclass
 class Accounts:
-    """What callers know: the only witness of what was promised to them."""
+    """Everything that was promised to callers in responses."""
 
     accepted: dict[str, str] = field(default_factory=dict[str, str])  # name -> id of the instance
     hooked: set[str] = field(default_factory=set[str])  # ids of instances with a webhook
     operations: set[str] = field(default_factory=set[str])
+    cancelled: set[str] = field(default_factory=set[str])  # operations that we asked to cancel, also by their jobs
     refused: set[str] = field(default_factory=set[str])  # names that were refused with no doubt
     codes: Counter[str] = field(default_factory=Counter[str])
     counts: Counter[str] = field(default_factory=Counter[str])
@@ -48,7 +58,7 @@ class Answer:
     was_lost_before: bool  # whether an earlier try may have been done without our learning of it
 
 
-class Caller:
+class RetryingCaller:
     def __init__(self, urls: list[str], token: str, accounts: Accounts, chance: random.Random) -> None:
         self._urls, self._token, self._accounts, self._chance = urls, token, accounts, chance
         self._http = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=REQUEST_SECONDS))
@@ -57,12 +67,12 @@ class Caller:
         await self._http.close()
 
     async def ask(self, document: str, variables: Json, *, patience: float = PATIENCE) -> Answer | None:
-        """Through one process, then through the other; None when there was no answer in all that time."""
+        """Send to one process, then to the other; None if there was no response in all that time."""
         deadline = time.monotonic() + patience
-        was_lost, turn = False, self._chance.randrange(2)
+        was_lost, number = False, self._chance.randrange(2)
         while time.monotonic() < deadline:
-            url = self._urls[turn % len(self._urls)]
-            turn += 1
+            url = self._urls[number % len(self._urls)]
+            number += 1
             try:
                 body = await self._post(url, document, variables)
             except aiohttp.ClientConnectorError:
@@ -81,7 +91,7 @@ class Caller:
         return None
 
     def _judge(self, errors: list[Json]) -> None:
-        """A valid request may be told to come again, never that something is wrong with us."""
+        """A valid request may get a retryable error, never an internal one."""
         for error in errors:
             extensions: Json = error.get("extensions") or {}
             self._accounts.counts[f"answered {extensions.get('code')}"] += 1
@@ -98,7 +108,7 @@ class Caller:
 
 
 class Load:
-    """So many callers, each with one instance after the other, until told to stop."""
+    """Callers that each create one instance after the other, until `is_over` is set."""
 
     def __init__(self, urls: list[str], token: str, *, seed: int, receiver_url: str, pace: float) -> None:
         self.accounts = Accounts()
@@ -107,7 +117,7 @@ class Load:
 
     async def run(self, number: int) -> None:
         chance = random.Random(f"{self._seed}:caller {number}")
-        caller = Caller(self._urls, self._token, self.accounts, chance)
+        caller = RetryingCaller(self._urls, self._token, self.accounts, chance)
         try:
             round_ = 0
             while not self.is_over.is_set():
@@ -119,69 +129,107 @@ class Load:
         finally:
             await caller.close()
 
-    async def _live_one_life(self, caller: Caller, chance: random.Random, name: str) -> None:
+    async def _live_one_life(self, caller: RetryingCaller, chance: random.Random, name: str) -> None:
         wish: Json = {
             "name": name,
             "productName": PRODUCT,
             "image": "nginx",
             "ports": [{"port": 80}],
+            "rootfsSizeGb": DISK,
             "idempotencyKey": f"key {name}",
             "billing": chance.choice(["SPOT_THEN_ON_DEMAND", "ON_DEMAND"]),
         }
         if has_webhook := chance.random() < 0.4:
             wish["webhookUrl"] = self._receiver_url
-        id = await self._create(caller, name, wish, at_once=3 if chance.random() < 0.3 else 1)
-        if id is None:
+        made = await self._create(caller, name, wish, at_once=3 if chance.random() < 0.3 else 1)
+        if made is None:
             return
+        id, operation = made
         if has_webhook:
             self.accounts.hooked.add(id)
-        if chance.random() < 0.15:
-            await asyncio.sleep(chance.uniform(0, 0.5))  # deleted while it is being made
+        course = chance.random()
+        if course < 0.3:  # while it is being made
+            await asyncio.sleep(chance.uniform(0, 0.5))
+            if course < 0.1:
+                await self._cancel(caller, operation)
+                return  # without a delete: nothing else would remove what the create has made
+            if course < 0.15:
+                await self._cancel_job(caller, id, operation)
+                return
         else:
             await self._stands_still(caller, id)
             for number in range(chance.randrange(3)):
-                verb = chance.choice(["stop", "start", "restart"])
-                await self._do(caller, verb, id, f"{verb} {number} {name}")
+                action = chance.choice(["stop", "start", "restart", "update"])
+                more: Json = {"disk": DISK + GROWTH * (number + 1)} if action == "update" else {}
+                await self._do(caller, action, id, f"{action} {number} {name}", **more)
                 if chance.random() < 0.8:
                     await self._stands_still(caller, id)
         if chance.random() < 0.9:
             await self._do(caller, "delete", id, f"delete {name}")
 
-    async def _create(self, caller: Caller, name: str, wish: Json, *, at_once: int) -> str | None:
-        """Ask once, or several times at the same moment with one key."""
+    async def _create(self, caller: RetryingCaller, name: str, wish: Json, *, at_once: int) -> tuple[str, str] | None:
+        """Ask once, or several times at the same moment with one key; the ids of the instance and its operation."""
         answers = await asyncio.gather(*(caller.ask(CREATE, {"input": wish}) for _ in range(at_once)))
-        ids: set[str] = set()
+        ids: set[tuple[str, str]] = set()
+        refusals: list[str] = []
         for answer in answers:
             if answer is None:
                 continue
             payload: Json = answer.payload["createInstance"]
             if payload["instance"] is not None:
-                ids.add(payload["instance"]["id"])
+                ids.add((payload["instance"]["id"], payload["operation"]["id"]))
                 self.accounts.operations.add(payload["operation"]["id"])
             else:
+                refusals += [error["code"] for error in payload["errors"]]
                 self.accounts.codes.update(error["code"] for error in payload["errors"])
                 if at_once == 1 and not answer.was_lost_before:
                     self.accounts.refused.add(name)
         if len(ids) > 1:
             self.accounts.two_for_one_key.append(f"{name}: {sorted(ids)}")
+        if ids and refusals:
+            self.accounts.two_for_one_key.append(f"{name}: accepted, and with the same key refused: {refusals}")
         if not ids:
             return None
         self.accounts.counts["creates accepted"] += 1
-        self.accounts.accepted[name] = ids.pop()
-        return self.accounts.accepted[name]
+        made = ids.pop()
+        self.accounts.accepted[name] = made[0]
+        return made
 
-    async def _do(self, caller: Caller, verb: str, id: str, key: str) -> None:
-        answer = await caller.ask(VERB % verb, {"id": id, "key": key})
+    async def _cancel(self, caller: RetryingCaller, operation: str) -> None:
+        self.accounts.cancelled.add(operation)
+        answer = await caller.ask(CANCEL, {"id": operation})
         if answer is None:
             return
-        payload: Json = answer.payload[f"{verb}Instance"]
+        payload: Json = answer.payload["cancelOperation"]
+        self.accounts.codes.update(error["code"] for error in payload["errors"])
+        self.accounts.counts["creates cancelled"] += not payload["errors"]
+        if payload["cleanUp"] is not None:
+            self.accounts.operations.add(payload["cleanUp"]["id"])
+
+    async def _cancel_job(self, caller: RetryingCaller, id: str, operation: str) -> None:
+        answer = await caller.ask(JOBS, {"id": id})
+        jobs: list[Json] = [] if answer is None else answer.payload["jobs"]["nodes"]
+        for job in jobs:
+            self.accounts.cancelled.add(operation)
+            cancelled = await caller.ask(CANCEL_JOB, {"id": job["id"]})
+            if cancelled is not None:
+                errors: list[Json] = cancelled.payload["cancelJob"]["errors"]
+                self.accounts.codes.update(error["code"] for error in errors)
+                self.accounts.counts["jobs of creates cancelled"] += not errors
+
+    async def _do(self, caller: RetryingCaller, action: str, id: str, key: str, **more: Any) -> None:
+        document = UPDATE if action == "update" else LIFECYCLE % action
+        answer = await caller.ask(document, {"id": id, "key": key, **more})
+        if answer is None:
+            return
+        payload: Json = answer.payload[f"{action}Instance"]
         if payload["operation"] is not None and not payload["errors"]:
             self.accounts.operations.add(payload["operation"]["id"])
-            self.accounts.counts[f"{verb}s accepted"] += 1
+            self.accounts.counts[f"{action}s accepted"] += 1
         else:
             self.accounts.codes.update(error["code"] for error in payload["errors"])
 
-    async def _stands_still(self, caller: Caller, id: str) -> None:
+    async def _stands_still(self, caller: RetryingCaller, id: str) -> None:
         """Ask until nothing moves, or for so long that it does not matter."""
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline and not self.is_over.is_set():
@@ -191,7 +239,7 @@ class Load:
                 return
             await asyncio.sleep(0.3 * self._pace)
 
-    async def _ask_for_nonsense(self, caller: Caller, chance: random.Random, name: str) -> None:
+    async def _ask_for_nonsense(self, caller: RetryingCaller, chance: random.Random, name: str) -> None:
         """What must be refused, and leave nothing behind."""
         wish: Json = {"name": name, "productName": PRODUCT, "image": "nginx", "idempotencyKey": f"key {name}"}
         wish |= chance.choice(
@@ -202,7 +250,7 @@ class Load:
                 {"image": None},
                 {"rootfsSizeGb": -5},
                 {"webhookUrl": "ftp://example.com/hook"},
-                {"maxHourlyPrice": {"amountMicros": 1}},
+                {"maxHourlyPrice": {"amountMicros": 1000}},
                 {"regions": ["NOWHERE-01"]},
             ]
         )

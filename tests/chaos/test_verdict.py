@@ -1,16 +1,19 @@
-"""Whoever judges must be able to find somebody guilty."""
+"""The checks of a chaos run detect violations."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.member import Life, Member
+from tests.chaos.event_order import order_problems, version_problems
+from tests.chaos.machine_watch import Differences, Sample
+from tests.chaos.managed_process import Life, ManagedProcess
+from tests.chaos.own_faults import Failure, own_faults
 from tests.chaos.verdict import INVARIANTS, Verdict, overlaps
 
 
 @pytest.fixture
-def member(tmp_path: Path) -> Member:
-    return Member("worker 1", (), {}, tmp_path / "member")
+def process(tmp_path: Path) -> ManagedProcess:
+    return ManagedProcess("worker 1", (), {}, tmp_path / "process")
 
 
 def written(tmp_path: Path, *lines: str) -> Path:
@@ -28,43 +31,45 @@ ONE_AFTER_THE_OTHER = (
 AT_ONCE = ("1 7 11 KIND 10.0 begins", "2 7 12 KIND 11.0 begins", "1 7 11 KIND 12.0 ends", "2 7 12 KIND 13.0 ends")
 
 
-def test_runs_of_a_job_one_after_the_other_are_fine(tmp_path: Path, member: Member):
-    assert overlaps(written(tmp_path, *ONE_AFTER_THE_OTHER), [member]) == (2, [])
+def test_runs_of_a_job_one_after_the_other_are_fine(tmp_path: Path, process: ManagedProcess):
+    assert overlaps(written(tmp_path, *ONE_AFTER_THE_OTHER), [process]) == (2, [])
 
 
-def test_two_runs_of_one_job_at_once_are_noticed(tmp_path: Path, member: Member):
-    many, wrong = overlaps(written(tmp_path, *AT_ONCE), [member])
+def test_two_runs_of_one_job_at_once_are_noticed(tmp_path: Path, process: ManagedProcess):
+    many, wrong = overlaps(written(tmp_path, *AT_ONCE), [process])
 
     assert (many, wrong) == (2, ["job 7 ran in 1 until 12.000 and in 2 from 11.000"])
 
 
-def test_runs_of_two_jobs_at_once_are_fine(tmp_path: Path, member: Member):
+def test_runs_of_two_jobs_at_once_are_fine(tmp_path: Path, process: ManagedProcess):
     lines = [line.replace("2 7 ", "2 8 ") for line in AT_ONCE]
 
-    assert overlaps(written(tmp_path, *lines), [member]) == (2, [])
+    assert overlaps(written(tmp_path, *lines), [process]) == (2, [])
 
 
-def test_a_frozen_process_and_one_that_got_no_time_run_nothing(tmp_path: Path, member: Member):
-    member.frozen.append((1, 10.5, 11.9))
-    assert overlaps(written(tmp_path, *AT_ONCE), [member]) == (2, [])
+def test_a_frozen_process_and_one_that_got_no_time_run_nothing(tmp_path: Path, process: ManagedProcess):
+    process.frozen.append((1, 10.5, 11.9))
+    assert overlaps(written(tmp_path, *AT_ONCE), [process]) == (2, [])
 
-    member.frozen.clear()
+    process.frozen.clear()
     stalled = ("1 0 0 STALL 10.5 begins", "1 0 0 STALL 11.9 ends")
-    assert overlaps(written(tmp_path, *AT_ONCE, *stalled), [member]) == (2, [])
+    assert overlaps(written(tmp_path, *AT_ONCE, *stalled), [process]) == (2, [])
 
 
-def test_another_process_that_was_frozen_is_no_excuse(tmp_path: Path, member: Member):
-    member.frozen.append((2, 10.5, 11.9))
+def test_another_process_that_was_frozen_is_no_excuse(tmp_path: Path, process: ManagedProcess):
+    process.frozen.append((2, 10.5, 11.9))
 
-    assert len(overlaps(written(tmp_path, *AT_ONCE), [member])[1]) == 1
+    assert len(overlaps(written(tmp_path, *AT_ONCE), [process])[1]) == 1
 
 
 @pytest.mark.parametrize(("died", "wrong"), [(10.5, 0), (11.5, 1)])
-def test_a_run_that_never_ended_lasted_as_long_as_its_process(tmp_path: Path, member: Member, died: float, wrong: int):
-    member.lives.append(Life(1, 5.0, died))
+def test_a_run_that_never_ended_lasted_as_long_as_its_process(
+    tmp_path: Path, process: ManagedProcess, died: float, wrong: int
+):
+    process.lives.append(Life(1, 5.0, died))
     runs = written(tmp_path, "1 7 11 KIND 10.0 begins", "2 7 12 KIND 11.0 begins", "2 7 12 KIND 13.0 ends")
 
-    assert len(overlaps(runs, [member])[1]) == wrong
+    assert len(overlaps(runs, [process])[1]) == wrong
 
 
 def test_one_violation_or_a_broken_harness_is_enough():
@@ -73,8 +78,65 @@ def test_one_violation_or_a_broken_harness_is_enough():
         verdict.check(number, 10, [])
     assert verdict.is_good
 
-    verdict.check(3, 1, ["a watcher missed an event"])
+    verdict.check(3, 1, ["a subscriber missed an event"])
     assert not verdict.is_good
 
     broken = Verdict(broken=["a fault could not be carried out"])
     assert not broken.is_good
+
+
+def test_an_event_that_is_missing_or_out_of_order_is_noticed():
+    rows = {"a": 3}
+    assert version_problems("instance", [("a", 1), ("b", 7), ("a", 2), ("a", 2), ("a", 3)], rows) == []
+    assert version_problems("instance", [("a", 1), ("a", 3)], rows) == [
+        "no event tells versions [2] of instance a, which has version 3"
+    ]
+    assert version_problems("instance", [("a", 2), ("a", 1), ("a", 3)], rows) == [
+        "the events of instance a come in the order of versions [2, 1, 3]"
+    ]
+
+
+def test_webhooks_that_overtake_each_other_are_noticed():
+    sent = [("m1", "a"), ("m2", "a"), ("m3", "b")]
+    assert order_problems(sent, ["m3", "m1", "m2"]) == []
+    assert order_problems(sent, ["m2", "m3", "m1"]) == [
+        "webhooks of instance a arrived in another order than their events"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_ours"),
+    [
+        (Failure("op_1", "CREATE", "IMAGE_PULL_FAILED", "no such image", 1.0), False),
+        (Failure("op_1", "CREATE", "NETWORK_ERROR", "away", 25.0), False),
+        (Failure("op_1", "CREATE", "NETWORK_ERROR", "away", 24.9), True),
+        (Failure("op_1", "STOP", "INTERNAL_ERROR", "KeyError", 90.0), True),
+        (Failure("op_1", "START", "GONE_AT_PROVIDER", "gone", 90.0), True),
+        (Failure("op_1", "CREATE", "PROVIDER_AUTH_FAILED", "wrong key", 90.0), True),
+        (Failure("op_1", "CREATE", "READY_TIMEOUT", "still pulling", 90.0), True),
+        (Failure("op_1", "DELETE", "NETWORK_ERROR", "away", 90.0), True),
+        (Failure("op_1", "CREATE", "CANCELLED", "by its job", 1.0), True),
+        (Failure("op_2", "CREATE", "CANCELLED", "by its job", 1.0), False),
+    ],
+)
+def test_only_the_provider_and_a_caller_excuse_a_failed_operation(failure: Failure, is_ours: bool):
+    assert bool(own_faults([failure], cancelled={"op_2"}, provider_max_wait=25.0)) is is_ours
+
+
+def test_a_difference_counts_once_it_has_outlived_a_whole_reconcile():
+    found = Differences()
+    found.add(Sample(1.0, 1.5, 3, ["machine m1 (a-pl00, creating) is not in fleet"]), [])
+    found.add(Sample(4.0, 4.5, 3, ["machine m1 (a-pl00, running) is not in fleet"]), [(1.4, 2.0), (3.0, 4.1)])
+    assert found.violations == {}  # one began before it was seen, the other ended after the sample began
+
+    found.add(Sample(6.0, 6.5, 3, ["machine m1 (a-pl00, running) is not in fleet"]), [(3.0, 4.1)])
+    assert list(found.violations.values()) == ["machine m1 (a-pl00, running) is not in fleet"]
+
+
+def test_a_difference_that_was_gone_meanwhile_is_a_new_one():
+    found = Differences()
+    found.add(Sample(1.0, 1.5, 3, ["machine m1 (a-pl00, running) is not in fleet"]), [])
+    found.add(Sample(2.0, 2.5, 3, []), [])
+    found.add(Sample(6.0, 6.5, 3, ["machine m1 (a-pl00, running) is not in fleet"]), [(3.0, 4.0)])
+
+    assert found.violations == {}

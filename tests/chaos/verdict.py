@@ -1,4 +1,4 @@
-"""What must hold whatever happened, looked at from outside once everything has come to rest."""
+"""The invariants of a chaos run, checked from outside once everything is at rest."""
 
 import asyncio
 import random
@@ -10,26 +10,35 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
-from server.webhooks.deliveries import WANTED
-from tests.chaos.breaking import Breaking
-from tests.chaos.load import Caller, Load
-from tests.chaos.member import Member
-from tests.chaos.receiver import Receiver
-from tests.chaos.stage import Stage
-from tests.chaos.strangers import Stranger
-from tests.chaos.watching import Watcher, Watching
-from tests.processes import eventually
+from server.webhooks.deliveries import DELIVERED_EVENTS
+from tests.chaos import event_order
+from tests.chaos.cluster import Cluster
+from tests.chaos.faulty_receiver import FaultyReceiver
+from tests.chaos.hostile_clients import HostileClient
+from tests.chaos.injector import FaultInjector
+from tests.chaos.load import Load, RetryingCaller
+from tests.chaos.machine_watch import MachineWatch
+from tests.chaos.managed_process import ManagedProcess
+from tests.chaos.own_faults import FAILURES, Failure, own_faults
+from tests.chaos.secret_search import search_secrets
+from tests.chaos.subscribers import Subscriber, SubscriberPool
+from tests.support.waiting import until
 
 MOST_MEMORY = 400 * 2**20  # bytes of one process, whatever it is flooded with
 SETTLE_SECONDS = 300.0
+STUCK_SECONDS = 45.0  # in which reconcile, which might help, has come four times
+IS_STUCK = """
+    SELECT NOT EXISTS (SELECT FROM outbox) AND NOT EXISTS (
+        SELECT FROM job WHERE instance_id IN (
+            SELECT instance_id FROM operation WHERE finished_at IS NULL
+            UNION SELECT instance_id FROM delivery WHERE status = 'PENDING'))
+"""
 REDELIVER = "mutation ($id: ID!) { redeliverWebhook(input: {id: $id}) { errors { code } } }"
 
 INVARIANTS = {
     1: "at most one machine per accepted create",
     2: "every accepted operation ends",
-    3: "each watcher's record equals the log",
+    3: "each subscriber's record equals the log",
     4: "no write without the job, no job twice at once",
     5: "what is refused leaves nothing",
     6: "one key, one instance",
@@ -39,12 +48,15 @@ INVARIANTS = {
     10: "strangers see and change nothing",
     11: "memory stays bounded",
     12: "SIGTERM ends in time, with a farewell",
+    13: "every machine with our marker is accounted for",
+    14: "no operation fails for our own fault",
+    15: "a disk grows once per request",
 }
 
 
 @dataclass
 class Verdict:
-    """By invariant: how much was looked at, and what was wrong."""
+    """By invariant: how much was checked, and what was wrong."""
 
     checked: Counter[int] = field(default_factory=Counter[int])
     violations: defaultdict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -64,35 +76,41 @@ class Verdict:
 class Run:
     """Everything that took part and remembers something."""
 
-    stage: Stage
+    stage: Cluster
     load: Load
-    breaking: Breaking
-    watching: Watching
-    watchers: list[Watcher]
-    receiver: Receiver
-    stranger: Stranger
+    breaking: FaultInjector
+    watching: SubscriberPool
+    subscribers: list[Subscriber]
+    receiver: FaultyReceiver
+    stranger: HostileClient
+    machines: MachineWatch
 
 
 async def come_to_rest(run: Run, verdict: Verdict) -> None:
     """Nothing is broken any more: wait until nothing is left to do, or for as long as that may take."""
     deadline = time.monotonic() + SETTLE_SECONDS
-    caller = Caller(run.stage.addresses, run.stage.secrets.token, run.load.accounts, random.Random(0))
+    caller = RetryingCaller(run.stage.addresses, run.stage.secrets.token, run.load.accounts, random.Random(0))
     left: dict[str, int] = {}
+    stuck_since: float | None = None
     try:
         while time.monotonic() < deadline:
             async with run.stage.connection() as connection:
                 left = await _left(connection)
+                is_stuck = await connection.fetchval(IS_STUCK)
                 late = await connection.fetch(
                     "SELECT id FROM delivery WHERE status = 'PENDING' AND next_attempt_at > now() + interval '8 s'"
                 )
             if not any(left.values()):
                 return
+            stuck_since = (stuck_since or time.monotonic()) if is_stuck else None
+            if stuck_since is not None and time.monotonic() - stuck_since > STUCK_SECONDS:
+                break
             for row in late:
                 await caller.ask(REDELIVER, {"id": f"dlv_{row['id'].hex}"})
             await asyncio.sleep(0.5)
     finally:
         await caller.close()
-    verdict.notes.append(f"after {SETTLE_SECONDS:.0f} s this is still open: {left}")
+    verdict.notes.append(f"this is still open: {left}")
 
 
 async def _left(connection: Any) -> dict[str, int]:
@@ -104,6 +122,11 @@ async def _left(connection: Any) -> dict[str, int]:
 
 
 async def judge(run: Run, verdict: Verdict) -> None:
+    watch = run.machines
+    if not await watch.look_after_reconcile(within=120):
+        verdict.broken.append("there was no reconcile after the end of all faults")
+    verdict.check(13, watch.checked, list(watch.differences.violations.values()))
+    verdict.check(15, watch.disks_checked, list(watch.disks.values()))
     state = await run.stage.control("state")
     async with run.stage.connection() as connection:
         await _machines(run, verdict, connection, state)
@@ -113,17 +136,20 @@ async def judge(run: Run, verdict: Verdict) -> None:
         await _refusals(run, verdict, connection, state)
         await _keys(run, verdict, connection)
         await _deliveries(run, verdict, connection)
-        await _secrets(run, verdict, connection)
-    members = list(run.stage.members.values())
-    verdict.check(4, *overlaps(run.stage.runs, members))
+        await _failures(run, verdict, connection)
+        verdict.check(9, *await search_secrets(run.stage, connection))
+    processes = list(run.stage.processes.values())
+    verdict.check(4, *overlaps(run.stage.runs, processes))
     accounts = run.load.accounts
     errors = accounts.unclear_errors
-    verdict.check(8, sum(len(m.lives) + 1 for m in members), [crash for m in members for crash in m.crashes] + errors)
+    verdict.check(
+        8, sum(len(m.lives) + 1 for m in processes), [crash for m in processes for crash in m.crashes] + errors
+    )
     verdict.check(10, run.stranger.counts.total(), run.stranger.saw)
-    sizes = [f"{m.name} grew to {m.peak_bytes / 2**20:.0f} MB" for m in members if m.peak_bytes > MOST_MEMORY]
-    verdict.check(11, len(members), sizes)
+    sizes = [f"{m.name} grew to {m.peak_bytes / 2**20:.0f} MB" for m in processes if m.peak_bytes > MOST_MEMORY]
+    verdict.check(11, len(processes), sizes)
     ends = run.breaking.injected["SIGTERM api"] + run.breaking.injected["SIGTERM worker"]
-    verdict.check(12, ends, [slow for m in members for slow in m.slow_ends] + run.breaking.wrong_farewells)
+    verdict.check(12, ends, [slow for m in processes for slow in m.slow_ends] + run.breaking.wrong_farewells)
 
 
 async def _machines(run: Run, verdict: Verdict, connection: Any, state: dict[str, Any]) -> None:
@@ -155,6 +181,18 @@ async def _operations(run: Run, verdict: Verdict, connection: Any) -> None:
     verdict.notes.append("operations: " + ", ".join(f"{name} {many}" for name, many in sorted(endings.items())))
 
 
+async def _failures(run: Run, verdict: Verdict, connection: Any) -> None:
+    failures = [
+        Failure(f"op_{row['id'].hex}", row["kind"], row["error_code"], row["error_message"], row["seconds"])
+        for row in await connection.fetch(FAILURES)
+    ]
+    ended = await connection.fetchval("SELECT count(*) FROM operation WHERE finished_at IS NOT NULL")
+    max_wait = run.stage.provider_max_wait
+    verdict.check(14, ended, own_faults(failures, cancelled=run.load.accounts.cancelled, provider_max_wait=max_wait))
+    codes = Counter(f"{failure.kind} {failure.code}" for failure in failures)
+    verdict.notes.append("failed: " + (", ".join(f"{name} {many}" for name, many in sorted(codes.items())) or "none"))
+
+
 async def _records(run: Run, verdict: Verdict, connection: Any) -> None:
     rows = await connection.fetch(
         "SELECT id FROM event WHERE project_id = $1 AND instance_id IS NOT NULL ORDER BY position",
@@ -162,19 +200,21 @@ async def _records(run: Run, verdict: Verdict, connection: Any) -> None:
     )
     log = [f"evt_{row['id'].hex}" for row in rows]
     with suppress(AssertionError):
-        await eventually(lambda: all(len(watcher.seen) >= len(log) for watcher in run.watchers), within=90)
+        await until(lambda: all(len(subscriber.seen) >= len(log) for subscriber in run.subscribers), within=90)
     await asyncio.sleep(0.5)  # for what would come twice
     wrong = list(run.watching.problems)
-    for watcher in run.watchers:
-        if watcher.seen != log:
-            doubled = len(watcher.seen) - len(set(watcher.seen))
-            wrong.append(
-                f"watcher {watcher.number} has {len(watcher.seen)} of {len(log)} events, {doubled} of them double"
-            )
+    for subscriber in run.subscribers:
+        if subscriber.seen != log:
+            seen, doubled = len(subscriber.seen), len(subscriber.seen) - len(set(subscriber.seen))
+            wrong.append(f"subscriber {subscriber.number} has {seen} of {len(log)} events, {doubled} of them double")
+    for table in ("instance", "operation"):
+        told = await connection.fetch(event_order.VERSIONS.format(table=table))
+        rows = await connection.fetch(event_order.ROWS.format(table=table))
+        wrong += event_order.version_problems(table, map(tuple, told), dict(map(tuple, rows)))
     positions = await connection.fetchrow("SELECT count(*), max(position) - min(position) + 1 FROM event")
     if positions[0] != positions[1]:
         wrong.append(f"{positions[0]} events have {positions[1]} positions")
-    verdict.check(3, len(log) * len(run.watchers), wrong)
+    verdict.check(3, len(log) * len(run.subscribers), wrong)
 
 
 async def _claims(verdict: Verdict, connection: Any) -> None:
@@ -199,17 +239,19 @@ async def _claims(verdict: Verdict, connection: Any) -> None:
     verdict.check(4, 0, [f"job {row['job_id']} was taken from who had it" for row in stolen])
 
 
-def overlaps(runs: Path, members: list[Member]) -> tuple[int, list[str]]:
+def overlaps(runs: Path, processes: list[ManagedProcess]) -> tuple[int, list[str]]:
     """Runs of one job by two processes at the same time. One that was frozen does nothing, so it does not count."""
-    ended_at = {life.pid: life.ended for member in members for life in member.lives}
+    ended_at = {life.pid: life.ended for process in processes for life in process.lives}
     idle = defaultdict[int, list[tuple[float, float]]](list)
-    for member in members:
-        for pid, began, ended in member.frozen:
+    for process in processes:
+        for pid, began, ended in process.frozen:
             idle[pid].append((began, ended))
     spans = defaultdict[str, list[tuple[float, float, int]]](list)
     begun: dict[tuple[str, str, str], float] = {}
     for line in runs.read_text().splitlines():
         pid, job, claim, kind, at, what = line.split(" ")
+        if kind == "RECONCILED":
+            continue
         if what == "begins":
             begun[pid, job, claim] = float(at)
         elif kind == "STALL":
@@ -235,11 +277,11 @@ async def _refusals(run: Run, verdict: Verdict, connection: Any, state: dict[str
     wrong = [f"{name} was refused and left a row" for name in refused & names]
     wrong += [f"{name} was refused and left a key" for name in refused if f"key {name}" in keys]
     wrong += [f"{name} was refused and left a machine" for name in refused & made]
-    told = await connection.fetchval(
+    leaked = await connection.fetchval(
         "SELECT count(*) FROM event WHERE data->'instance'->>'name' = ANY($1::text[])", list(refused)
     )
-    if told:
-        wrong.append(f"{told} events tell of what was refused")
+    if leaked:
+        wrong.append(f"{leaked} events mention what was refused")
     if run.load.accounts.counts["nonsense accepted"]:
         wrong.append(f"{run.load.accounts.counts['nonsense accepted']} nonsensical wishes were accepted")
     verdict.check(5, len(refused), wrong)
@@ -268,64 +310,16 @@ async def _deliveries(run: Run, verdict: Verdict, connection: Any) -> None:
             wrong.append(f"{id} died without saying how")
     wrong += [f"{id} came with {len(bodies)} bodies" for id, bodies in run.receiver.bodies.items() if len(bodies) > 1]
     wrong += [f"{id} was not signed" for id in run.receiver.unsigned]
+    sent = [(f"msg_{row['id'].hex}", str(row["instance_id"])) for row in await connection.fetch(event_order.DELIVERIES)]
+    wrong += event_order.order_problems(sent, run.receiver.arrivals)
     unsent = await connection.fetchval(
         """
         SELECT count(*) FROM event JOIN instance ON instance.id = event.instance_id
         WHERE instance.webhook_url IS NOT NULL AND event.type = ANY($1::text[])
           AND NOT EXISTS (SELECT FROM delivery WHERE delivery.event_id = event.id)
         """,
-        [str(type) for type in WANTED],
+        [str(type) for type in DELIVERED_EVENTS],
     )
     if unsent:
         wrong.append(f"{unsent} events were never to be delivered")
     verdict.check(7, len(rows), wrong)
-
-
-async def _secrets(run: Run, verdict: Verdict, connection: Any) -> None:
-    """Every secret that was planted or made, in every log and every table."""
-    planted = run.stage.secrets
-    needles = {
-        "the provider's key": planted.novita_key,
-        "the signing key": planted.signing_key,
-        "a token": planted.token,
-        "a stranger's token": planted.stranger,
-        "the webhook secret": planted.webhook,
-        "the registry password": planted.registry_password,
-        **{f"an SSH password {n}": word for n, word in enumerate(await _ssh_passwords(run.stage))},
-    }
-    wrong: list[str] = []
-    looked = 0
-    for member in run.stage.members.values():
-        wrong += _found(needles, member.log.read_text(errors="replace"), f"the log of {member.name}")
-        looked += 1
-    tables = await connection.fetch(
-        "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition"
-        " AND relnamespace = 'public'::regnamespace"
-    )
-    for (table,) in tables:
-        rows = await connection.fetch(f'SELECT to_jsonb(t)::text FROM "{table}" AS t')
-        wrong += _found(needles, "\n".join(row[0] for row in rows), f"table {table}")
-        looked += 1
-    verdict.check(9, looked * len(needles), wrong)
-
-
-def _found(needles: dict[str, str], text: str, where: str) -> list[str]:
-    return [f"{what} is in {where}" for what, needle in needles.items() if needle and needle in text]
-
-
-async def _ssh_passwords(stage: Stage) -> set[str]:
-    """Of the machines that run now; each run of each has its own."""
-    passwords: set[str] = set()
-    async with (
-        aiohttp.ClientSession() as http,
-        http.get(
-            f"{stage.simulator_url}/gpu-instance/openapi/v1/gpu/instances",
-            params={"pageSize": "100", "pageNum": "1"},
-            headers={"authorization": f"Bearer {stage.secrets.novita_key}"},
-        ) as response,
-    ):
-        for item in (await response.json())["instances"]:
-            ssh = item.get("connectComponentSSH") or {}
-            if ssh.get("password"):
-                passwords.add(ssh["password"])
-    return passwords

@@ -1,10 +1,12 @@
+"""Fixtures for the examples: one running Pilotlight."""
+
 from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.conftest import DatabaseMaker
-from tests.flows.watcher import Caller
-from tests.processes import Up, up
+from tests.support.databases import DatabaseMaker
+from tests.support.processes import Up, up
+from tests.support.watcher import GraphQLClient
 
 
 @pytest.fixture(scope="package")
@@ -15,5 +17,5 @@ async def server(new_database: DatabaseMaker, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def caller(server: Up) -> Caller:
-    return Caller(server.graphql_url, server.token)
+def caller(server: Up) -> GraphQLClient:
+    return GraphQLClient(server.graphql_url, server.token)

@@ -1,9 +1,9 @@
-"""docs/clients.md, taken apart."""
+"""Parses docs/clients.md into headings, code blocks and tables."""
 
 import re
 from dataclasses import dataclass
 
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 PAGE = (ROOT / "docs/clients.md").read_text()
 

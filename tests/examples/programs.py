@@ -1,4 +1,4 @@
-"""The examples as their readers run them: as programs, with nothing but a URL and a token."""
+"""Runs the examples as their readers do: as programs, with only a URL and a token."""
 
 import asyncio
 import fcntl
@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import ROOT, eventually
+from tests.support.processes import ROOT
+from tests.support.waiting import until
 
 EXAMPLES = ROOT / "examples"
 TYPESCRIPT = EXAMPLES / "typescript"
@@ -39,11 +40,11 @@ class Program:
 
     async def prints(self, words: str, *, within: float = 60.0) -> None:
         """Wait until a line has these words."""
-        await eventually(lambda: any(words in line for line in self.lines) or self._is_over, within=within)
+        await until(lambda: any(words in line for line in self.lines) or self._is_over, within=within)
         assert any(words in line for line in self.lines), f"{self.lines} {self.said}"
 
     async def says(self, words: str, *, within: float = 60.0) -> None:
-        await eventually(lambda: words in self.said or self._is_over, within=within)
+        await until(lambda: words in self.said or self._is_over, within=within)
         assert words in self.said, f"{self.lines} {self.said}"
 
     async def ends(self) -> int:
@@ -93,7 +94,7 @@ def typescript(name: str, *args: str) -> list[str]:
     if shutil.which("npm") is None:
         pytest.skip("there is no npm")
     installed, built = TYPESCRIPT / "node_modules/.package-lock.json", TYPESCRIPT / "dist" / name
-    # Test processes that want it at the same time take turns; the lock ends with whoever has it.
+    # Test processes that need it at the same time wait for each other; the lock ends with the process that holds it.
     with (TYPESCRIPT / ".building").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _is_older(installed, [TYPESCRIPT / "package-lock.json"]):

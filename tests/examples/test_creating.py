@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.chaos.proxy import FaultProxy
 from tests.examples.programs import curl, python, running, typescript
-from tests.flows.watcher import Caller
-from tests.processes import Up
+from tests.support.fault_proxy import FaultProxy
+from tests.support.processes import Up
+from tests.support.watcher import GraphQLClient
 
 Command = Callable[[str], list[str]]
 CREATING: dict[str, Command] = {
@@ -24,7 +24,7 @@ each = pytest.mark.parametrize("example", CREATING)
 
 @each
 async def test_it_leads_to_an_instance_that_answers_and_run_again_to_the_same(
-    example: str, server: Up, caller: Caller, tmp_path: Path
+    example: str, server: Up, caller: GraphQLClient, tmp_path: Path
 ):
     name = f"{example}-first"
 
@@ -39,7 +39,7 @@ async def test_it_leads_to_an_instance_that_answers_and_run_again_to_the_same(
 
 
 @each
-async def test_what_is_refused_is_told_with_its_code(example: str, server: Up, tmp_path: Path):
+async def test_a_refusal_is_printed_with_its_code(example: str, server: Up, tmp_path: Path):
     async with running(CREATING[example]("x" * 256), tmp_path, **where(server)) as program:
         assert await program.ends() == 1
 
@@ -47,7 +47,7 @@ async def test_what_is_refused_is_told_with_its_code(example: str, server: Up, t
 
 
 @each
-async def test_a_wrong_token_is_told_and_not_tried_again(example: str, server: Up, tmp_path: Path):
+async def test_a_wrong_token_is_reported_and_not_retried(example: str, server: Up, tmp_path: Path):
     environment = {**where(server), "PILOTLIGHT_TOKEN": "pl_wrong"}
 
     async with running(CREATING[example]("nobody"), tmp_path, **environment) as program:
@@ -59,7 +59,7 @@ async def test_a_wrong_token_is_told_and_not_tried_again(example: str, server: U
 
 @pytest.mark.parametrize("example", ["aiohttp", "curl"])
 async def test_an_answer_that_is_lost_does_not_make_a_second_instance(
-    example: str, server: Up, caller: Caller, tmp_path: Path
+    example: str, server: Up, caller: GraphQLClient, tmp_path: Path
 ):
     """The request arrives and is accepted; the connection is reset in the first byte of the answer."""
     name = f"{example}-lost"
@@ -77,7 +77,7 @@ async def test_an_answer_that_is_lost_does_not_make_a_second_instance(
         assert "it had been asked for before" in program.lines
 
 
-async def named(caller: Caller, name: str) -> list[dict[str, Any]]:
+async def named(caller: GraphQLClient, name: str) -> list[dict[str, Any]]:
     """All that have this in their name."""
     found = await caller.ask(
         """query ($name: String!) {

@@ -10,7 +10,7 @@ from graphql import build_schema, parse, validate
 from server.config import Settings
 from tests.examples.page import BLOCKS, PAGE, Block
 from tests.examples.programs import EXAMPLES, running
-from tests.processes import ROOT, Up
+from tests.support.processes import ROOT, Up
 
 SCHEMA = build_schema((ROOT / "schema/schema.graphql").read_text())
 COPIED = [block for block in BLOCKS if block.source]
@@ -54,15 +54,17 @@ async def test_its_commands_are_answered_with_data(block: Block, server: Up, tmp
 def test_the_codes_that_it_explains_exist_and_none_is_forgotten():
     table = PAGE.split("**1. `errors` beside `data`**")[1].split("**2.")[0]
     cells = [row.split("|")[1] for row in table.splitlines() if row.startswith("| ") and "---" not in row][1:]
-    told = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)*\b", " ".join(cells)))
-    told |= {f"INVALID_{rest}" for cell in cells for rest in re.findall(r"(?<= )_([A-Z_]+)", cell)}
-    source = "\n".join(file.read_text() for file in (ROOT / "schema").rglob("*.py"))
+    documented = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)*\b", " ".join(cells)))
+    documented |= {f"INVALID_{rest}" for cell in cells for rest in re.findall(r"(?<= )_([A-Z_]+)", cell)}
+    folders = (ROOT / "schema", ROOT / "server" / "graphql")
+    source = "\n".join(file.read_text() for folder in folders for file in folder.rglob("*.py"))
     # As an extension of an error, or as the refusal of a whole request.
-    made = set(re.findall(r'(?:"code": |code=)"([A-Z_]+)"', source))
-    made |= set(re.findall(r'Refusal\(\s*\d+,\s*f?"[^"]*",\s*"([A-Z_]+)"', source))
+    # Warnings of the fleet are data, no errors.
+    made = set(re.findall(r'(?:"code": |(?<!FleetWarning\()code=)"([A-Z_]+)"', source))
+    made |= set(re.findall(r'HttpError\(\s*\d+,\s*f?"[^"]*",\s*"([A-Z_]+)"', source))
 
-    assert made - told == set()
-    assert [code for code in told if code not in source] == []
+    assert made - documented == set()
+    assert [code for code in documented if code not in source] == []
 
 
 def test_its_figures_are_those_of_the_settings():

@@ -12,7 +12,7 @@ import pytest
 
 from tests.examples.page import commands_in
 from tests.examples.programs import EXAMPLES, running
-from tests.processes import ROOT, Up
+from tests.support.processes import ROOT, Up
 
 BIN = Path(sys.executable).parent
 

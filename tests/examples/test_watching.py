@@ -1,4 +1,4 @@
-"""Every example that watches sees what the log has: each event once, in order, over a cut network and its own death."""
+"""Every example that subscribes receives each event once and in order, across a cut network and its own restart."""
 
 import json
 from collections.abc import Callable
@@ -7,10 +7,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.chaos.proxy import FaultProxy
 from tests.examples.programs import Program, curl, python, running, typescript
-from tests.flows.watcher import Caller
-from tests.processes import Up, eventually
+from tests.support.fault_proxy import FaultProxy
+from tests.support.processes import Up
+from tests.support.waiting import until
+from tests.support.watcher import GraphQLClient
 
 Command = Callable[[str], list[str]]
 WATCHING: dict[str, Command] = {
@@ -22,14 +23,14 @@ each = pytest.mark.parametrize("example", WATCHING)
 
 
 @each
-async def test_it_sees_every_event_once(example: str, server: Up, caller: Caller, tmp_path: Path):
+async def test_it_sees_every_event_once(example: str, server: Up, caller: GraphQLClient, tmp_path: Path):
     cursor = tmp_path / "cursor.txt"
     command = WATCHING[example](str(cursor))
 
     async with FaultProxy(urlsplit(server.graphql_url).port or 0) as network:
         environment = {"PILOTLIGHT_URL": f"http://127.0.0.1:{network.port}/graphql", "PILOTLIGHT_TOKEN": server.token}
         async with running(command, tmp_path, **environment) as first:
-            await eventually(cursor.exists, within=60)
+            await until(cursor.exists, within=60)
             begin = cursor.read_text()
             await has_seen_the_end_of(first, await finished(caller, f"{example}-before"))
             network.cut()
@@ -80,11 +81,11 @@ def _event_in(line: str) -> tuple[str, str]:
 
 async def has_seen_the_end_of(program: Program, instance_id: str) -> None:
     """Wait for the last event of a create."""
-    await eventually(lambda: (instance_id, "operation.finished") in seen(program), within=60)
+    await until(lambda: (instance_id, "operation.finished") in seen(program), within=60)
 
 
-async def finished(caller: Caller, name: str) -> str:
-    """An instance, once its create is over and told."""
+async def finished(caller: GraphQLClient, name: str) -> str:
+    """An instance whose create has ended and whose events are in the log."""
     async with caller.subscribed() as events:
         id = await caller.create(name)
         while (event := await events.next())["type"] != "operation.finished" or event["instanceId"] != id:
@@ -92,7 +93,7 @@ async def finished(caller: Caller, name: str) -> str:
     return id
 
 
-async def log_after(caller: Caller, cursor: str) -> list[tuple[str, str]]:
+async def log_after(caller: GraphQLClient, cursor: str) -> list[tuple[str, str]]:
     page = await caller.ask(
         """query ($after: String) {
           events(after: $after, first: 100) { nodes { instanceId type } pageInfo { hasNextPage } }

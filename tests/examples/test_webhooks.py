@@ -1,4 +1,4 @@
-"""The receivers of the examples believe what Pilotlight has signed, and nothing else."""
+"""The example receivers accept what Pilotlight has signed, and nothing else."""
 
 import json
 import time
@@ -9,8 +9,9 @@ import aiohttp
 import pytest
 
 from tests.examples.programs import python, running, typescript
-from tests.flows.watcher import Caller
-from tests.processes import free_port, is_free, sooner_or_later
+from tests.support.processes import free_port, is_free
+from tests.support.waiting import until
+from tests.support.watcher import GraphQLClient
 
 Command = Callable[[str], list[str]]
 RECEIVING: dict[str, Command] = {
@@ -30,13 +31,13 @@ CREATE = """
 
 
 @pytest.mark.parametrize("example", RECEIVING)
-async def test_it_takes_what_is_signed_and_refuses_what_is_not(example: str, caller: Caller, tmp_path: Path):
+async def test_it_takes_what_is_signed_and_refuses_what_is_not(example: str, caller: GraphQLClient, tmp_path: Path):
     rotated = await caller.ask("mutation { rotateWebhookSecret { secret } }")
     port = free_port()
     command = RECEIVING[example](str(port))
 
     async with running(command, tmp_path, WEBHOOK_SECRET=rotated["rotateWebhookSecret"]["secret"]) as program:
-        await sooner_or_later(lambda: answers(port))
+        await until(lambda: answers(port))
         url = f"http://127.0.0.1:{port}/"
         created = await caller.ask(CREATE, name=f"{example}-hooked", url=url)
         id = created["createInstance"]["instance"]["id"]

@@ -1,4 +1,4 @@
-"""Homes that need no initdb, and one `pilotlight up` for all tests that only look at it."""
+"""Fixtures: homes that need no initdb, and one `pilotlight up` shared by all tests that only read from it."""
 
 import shutil
 import subprocess
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from server.db.embedded import EmbeddedPostgres
+from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
-from tests.processes import Up, up
+from tests.support.processes import Up, up
 
 
 @pytest.fixture(scope="session")
 async def made_home() -> AsyncIterator[Path]:
-    """A home with a migrated database that nobody runs: making one takes longer than most tests."""
+    """A home with a migrated database that is not running: making one takes longer than most tests."""
     folder = Path(tempfile.mkdtemp(prefix="pilotlight-made-"))
     async with EmbeddedPostgres(folder / "home") as running:
         await upgrade(running.url)

@@ -1,11 +1,11 @@
-"""The story of one instance as a client sees it: every status once, in order, and resumable at each event."""
+"""One instance as a client sees it: every status once, in order, and resumable at each event."""
 
-from tests.flows.watcher import STORY, Caller, positions, story_of
-from tests.processes import Up
+from tests.support.processes import Up
+from tests.support.watcher import STORY, GraphQLClient, positions, story_of
 
 
 async def test_a_client_sees_every_status_in_order_and_can_resume_at_each_event(shared_up: Up):
-    caller = Caller(shared_up.graphql_url, shared_up.token)
+    caller = GraphQLClient(shared_up.graphql_url, shared_up.token)
     async with caller.subscribed() as events:
         id = await caller.create("first-story")
         seen = [event for event in await events.until("READY", id) if event["instanceId"] == id]

@@ -1,4 +1,4 @@
-"""kill -9 of everything between the accepted request and READY: done by the next start, once, and watched whole."""
+"""kill -9 of every process between the accepted request and READY: the next start finishes the create, once."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -7,16 +7,17 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from tests.flows.watcher import STORY, Caller, Event, positions, story_of
-from tests.processes import Up, control, has_made, made, pilotlight, sooner_or_later, up
+from tests.support.processes import Up, control, has_made, made, pilotlight, up
+from tests.support.waiting import until
+from tests.support.watcher import STORY, Event, GraphQLClient, positions, story_of
 
 CREATE_CALL = ["POST /gpu/instance/create"]
 STANDSTILL = 0.000001
 
 
 @dataclass
-class World:
-    """A simulator that outlives whoever uses it, and the home that is started on again and again."""
+class Restarts:
+    """A simulator that keeps running, and the home on which `up` is started again and again."""
 
     simulator_url: str
     home: Path
@@ -37,17 +38,17 @@ class World:
     async def was_asked(self) -> bool:
         return CREATE_CALL[0] in (await control(self.simulator_url, "state"))["calls"]
 
-    async def was_looked_at(self) -> bool:
+    async def was_polled(self) -> bool:
         return "GET /gpu/instances" in (await control(self.simulator_url, "state"))["calls"]
 
 
 @pytest.fixture
-async def world(home: Path, tmp_path: Path) -> AsyncIterator[World]:
+async def restarts(home: Path, tmp_path: Path) -> AsyncIterator[Restarts]:
     state = tmp_path / "simulator.state"
     async with pilotlight("simulate", "--port", "0", "--state-file", str(state)) as simulator:
         await simulator.says("nothing real is created")
         url = next(word for word in simulator.said.split() if word.startswith("http://"))
-        yield World(url, home)
+        yield Restarts(url, home)
 
 
 @dataclass
@@ -60,83 +61,83 @@ class Accepted:
 
 async def accepted(running: Up, *, seen_until: str) -> Accepted:
     """Watch, ask, and see at least that status."""
-    caller = Caller(running.graphql_url, running.token)
+    caller = GraphQLClient(running.graphql_url, running.token)
     async with caller.subscribed() as events:
         id = await caller.create("survivor")
         await events.until(seen_until)
         return Accepted(id, list(events.seen))
 
 
-async def assert_done_once_and_watched_whole(world: World, before: Accepted) -> None:
+async def assert_done_once_and_watched_whole(restarts: Restarts, before: Accepted) -> None:
     """Start again: the same instance becomes READY, there is one, and the log has no gap and no double."""
-    async with up(world.home, env=world.settings) as running:
-        caller = Caller(running.graphql_url, running.token)
+    async with up(restarts.home, env=restarts.settings) as running:
+        caller = GraphQLClient(running.graphql_url, running.token)
         async with caller.subscribed(after=before.seen[-1]["cursor"]) as events:
             rest = await events.until("READY")
             assert (await caller.becomes(before.id, "READY"))["openOperation"] is None
         async with caller.subscribed(after=before.seen[0]["cursor"]) as replayed:
             again = await replayed.until("READY")
 
-    assert await made(world.simulator_url) == 1
+    assert await made(restarts.simulator_url) == 1
     whole = [*before.seen, *rest]
     assert story_of(whole, before.id) == STORY
     assert positions(whole) == sorted(set(positions(whole)))
     assert [event["id"] for event in again] == [event["id"] for event in whole[1:]]
 
 
-async def test_right_after_the_answer(world: World):
-    async with up(world.home, env=world.settings) as running:
+async def test_right_after_the_answer(restarts: Restarts):
+    async with up(restarts.home, env=restarts.settings) as running:
         before = await accepted(running, seen_until="CREATING")
         await running.kill_tree()
 
-    await assert_done_once_and_watched_whole(world, before)
+    await assert_done_once_and_watched_whole(restarts, before)
 
 
-async def test_while_starting_and_again_while_checking_health(world: World):
-    await world.speed(STANDSTILL)
-    async with up(world.home, env=world.settings) as running:
+async def test_while_starting_and_again_while_checking_health(restarts: Restarts):
+    await restarts.speed(STANDSTILL)
+    async with up(restarts.home, env=restarts.settings) as running:
         before = await accepted(running, seen_until="STARTING")
         await running.kill_tree()
 
-    async with up(world.home, env=world.settings) as running:
-        caller = Caller(running.graphql_url, running.token)
+    async with up(restarts.home, env=restarts.settings) as running:
+        caller = GraphQLClient(running.graphql_url, running.token)
         novita_id = (await caller.instance(before.id))["novitaId"]
-        await control(world.simulator_url, f"instances/{novita_id}/endpoint", {"port": 80, "mode": "badGateway"})
+        await control(restarts.simulator_url, f"instances/{novita_id}/endpoint", {"port": 80, "mode": "badGateway"})
         async with caller.subscribed(after=before.seen[-1]["cursor"]) as events:
-            await world.speed(50)
+            await restarts.speed(50)
             before.seen += await events.until("HEALTH_CHECKING")
         await running.kill_tree()
-    await control(world.simulator_url, f"instances/{novita_id}/endpoint", {"port": 80})
+    await control(restarts.simulator_url, f"instances/{novita_id}/endpoint", {"port": 80})
 
-    await assert_done_once_and_watched_whole(world, before)
+    await assert_done_once_and_watched_whole(restarts, before)
 
 
 @pytest.mark.parametrize("kind", ["hangAfter", "lostAnswer"])
-async def test_when_the_machine_was_made_and_nobody_heard_the_answer(world: World, kind: str):
-    await world.fault(kind)
-    async with up(world.home, env=world.settings) as running:
+async def test_a_kill_after_the_machine_was_made_and_before_the_response_was_read(restarts: Restarts, kind: str):
+    await restarts.fault(kind)
+    async with up(restarts.home, env=restarts.settings) as running:
         before = await accepted(running, seen_until="CREATING")
-        await has_made(world.simulator_url, 1)
+        await has_made(restarts.simulator_url, 1)
         await running.kill_tree()
 
-    await assert_done_once_and_watched_whole(world, before)
+    await assert_done_once_and_watched_whole(restarts, before)
 
 
-async def test_when_the_create_was_under_way_and_made_nothing(world: World):
-    await world.fault("hang")
-    async with up(world.home, env=world.settings) as running:
+async def test_when_the_create_was_under_way_and_made_nothing(restarts: Restarts):
+    await restarts.fault("hang")
+    async with up(restarts.home, env=restarts.settings) as running:
         before = await accepted(running, seen_until="CREATING")
-        await sooner_or_later(world.was_asked)
+        await until(restarts.was_asked)
         await running.kill_tree()
-    assert await made(world.simulator_url) == 0
+    assert await made(restarts.simulator_url) == 0
 
-    async with up(world.home, env=world.settings) as running:
-        await sooner_or_later(world.was_looked_at)
-        assert await made(world.simulator_url) == 0  # it may still appear, so nothing is asked for again
+    async with up(restarts.home, env=restarts.settings) as running:
+        await until(restarts.was_polled)
+        assert await made(restarts.simulator_url) == 0  # it may still appear, so nothing is asked for again
         connection = await asyncpg.connect(running.ready["databaseUrl"])
         await connection.execute("UPDATE attempt SET created_at = created_at - interval '1 hour'")
         await connection.close()
-        await has_made(world.simulator_url, 1)
+        await has_made(restarts.simulator_url, 1)
         await running.kill_tree()
 
-    await assert_done_once_and_watched_whole(world, before)
+    await assert_done_once_and_watched_whole(restarts, before)

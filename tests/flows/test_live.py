@@ -1,4 +1,4 @@
-"""What watchers rely on, while everything around them breaks. `python -m tests.chaos.live` does it for longer."""
+"""Subscriptions survive kills of API processes and PostgreSQL; `python -m tests.chaos.live` does it for longer."""
 
 import signal
 import time
@@ -12,32 +12,32 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.chaos.live import Plan, chaos
-from tests.flows.watcher import Caller
-from tests.processes import up
+from tests.support.processes import up
+from tests.support.watcher import GraphQLClient
 
 WATCH = {"id": "1", "type": "subscribe", "payload": {"query": "subscription { instanceEvents { id cursor } }"}}
 
 
 @pytest.mark.slow
-async def test_every_watchers_record_equals_the_log_while_processes_and_postgresql_are_killed():
-    plan = Plan(seed=3, seconds=8, watchers=12, kill_api_every=2.5, kill_postgres_every=4.0, pause=0.05)
+async def test_every_subscriber_gets_the_whole_log_across_kills():
+    plan = Plan(seed=3, seconds=8, subscribers=12, kill_api_every=2.5, kill_postgres_every=4.0, pause=0.05)
 
     report = await chaos(plan)
 
-    told = "\n".join(report.lines())
-    assert report.problems == [], told
-    assert report.counts["events in the log"] > 50, told
-    assert report.counts["API processes killed"] >= 2, told
-    assert report.counts["PostgreSQL killed"] >= 1, told
-    assert report.counts["messages received"] == 12 * report.counts["events in the log"], told
+    report_text = "\n".join(report.lines())
+    assert report.problems == [], report_text
+    assert report.counts["events in the log"] > 50, report_text
+    assert report.counts["API processes killed"] >= 2, report_text
+    assert report.counts["PostgreSQL killed"] >= 1, report_text
+    assert report.counts["messages received"] == 12 * report.counts["events in the log"], report_text
 
 
 @pytest.mark.slow
-async def test_a_process_told_to_stop_sends_its_watchers_away_at_once_even_those_who_do_not_read(home: Path):
+async def test_a_stopping_process_closes_subscriptions_at_once_even_stalled_ones(home: Path):
     async with up(home) as running:
-        caller = Caller(running.graphql_url, running.token)
-        watching, deaf = [await watcher(running.ready["websocketUrl"], running.token) for _ in range(2)]
-        deaf.transport.pause_reading()
+        caller = GraphQLClient(running.graphql_url, running.token)
+        watching, stalled = [await subscriber(running.ready["websocketUrl"], running.token) for _ in range(2)]
+        stalled.transport.pause_reading()
         id = await caller.create("last-seen")
         first = await heard(watching)
         assert first["type"] == "next"
@@ -51,17 +51,17 @@ async def test_a_process_told_to_stop_sends_its_watchers_away_at_once_even_those
             while await heard(watching):
                 pass
         assert watching.close_code == 1012
-        deaf.transport.abort()
-    # What was accepted is there again, and whoever comes back with a cursor misses nothing.
+        stalled.transport.abort()
+    # What was accepted is still there, and a subscriber that resumes with its cursor misses nothing.
     async with up(home) as running:
-        caller = Caller(running.graphql_url, running.token)
+        caller = GraphQLClient(running.graphql_url, running.token)
         cursor = first["payload"]["data"]["instanceEvents"]["cursor"]
         async with caller.subscribed(after=cursor) as events:
             seen = await events.until("READY", id)
         assert first["payload"]["data"]["instanceEvents"]["id"] not in {event["id"] for event in seen}
 
 
-async def watcher(url: str, token: str) -> ClientConnection:
+async def subscriber(url: str, token: str) -> ClientConnection:
     socket = await connect(url, subprotocols=["graphql-transport-ws"], ping_interval=None)  # pyright: ignore[reportArgumentType]
     await socket.send(
         orjson.dumps({"type": "connection_init", "payload": {"Authorization": f"Bearer {token}"}}).decode()

@@ -1,10 +1,11 @@
-"""With LOG_FORMAT=json every line is JSON, ids tie the lines together, and no secret is among them."""
+"""With LOG_FORMAT=json every line is JSON, ids connect the lines, and no line has a secret."""
 
 import json
 from typing import Any
 
-from tests.flows.watcher import Caller
-from tests.processes import Up, eventually
+from tests.support.processes import Up
+from tests.support.waiting import until
+from tests.support.watcher import GraphQLClient
 
 
 def lines_of(running: Up, **wanted: object) -> list[dict[str, Any]]:
@@ -14,7 +15,7 @@ def lines_of(running: Up, **wanted: object) -> list[dict[str, Any]]:
 
 
 async def test_request_operation_instance_and_jobs_are_tied_together(shared_up: Up):
-    caller = Caller(shared_up.graphql_url, shared_up.token)
+    caller = GraphQLClient(shared_up.graphql_url, shared_up.token)
     async with caller.subscribed() as events:
         id = await caller.create("logged")
         await events.until("READY", id)
@@ -23,7 +24,7 @@ async def test_request_operation_instance_and_jobs_are_tied_together(shared_up: 
     assert accepted["request_id"].startswith("req_")
     assert accepted["operation_id"].startswith("op_")
     assert lines_of(shared_up, event="request.answered", request_id=accepted["request_id"], status=200)
-    await eventually(lambda: len(lines_of(shared_up, event="job.done", instance_id=id)) == 3)
+    await until(lambda: len(lines_of(shared_up, event="job.done", instance_id=id)) == 3)
     done = lines_of(shared_up, event="job.done", instance_id=id)
     assert [line["kind"] for line in done] == ["CREATE_INSTANCE", "MONITOR_INSTANCE", "HEALTH_CHECK"]
     assert {line["operation_id"] for line in done} == {accepted["operation_id"]}
@@ -33,7 +34,7 @@ async def test_request_operation_instance_and_jobs_are_tied_together(shared_up: 
 
 
 async def test_no_secret_is_in_the_log(shared_up: Up):
-    await Caller(shared_up.graphql_url, shared_up.token).create("secretive")
+    await GraphQLClient(shared_up.graphql_url, shared_up.token).create("secretive")
 
     password = str(shared_up.ready["databaseUrl"]).split(":")[2].split("@")[0]
     said = shared_up.said + shared_up.printed

@@ -1,4 +1,4 @@
-"""Several `serve` and `worker` processes over one database share the work, and one of them may die."""
+"""Several `serve` and `worker` processes share the work of one database, and one of them may die."""
 
 import asyncio
 import json
@@ -11,8 +11,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.flows.watcher import STORY, Caller, positions, story_of
-from tests.processes import Pilotlight, control, eventually, has_made, made, pilotlight, run
+from tests.support.processes import Pilotlight, control, has_made, made, pilotlight, run
+from tests.support.waiting import until
+from tests.support.watcher import STORY, GraphQLClient, positions, story_of
 
 INSTANCES = 20
 SLOTS = 5  # jobs that one worker runs at once
@@ -24,7 +25,7 @@ class Cluster:
 
     database_url: str
     simulator_url: str
-    callers: list[Caller]
+    callers: list[GraphQLClient]
     workers: list[Pilotlight]
 
     async def query(self, statement: str) -> list[Any]:
@@ -53,10 +54,10 @@ async def cluster(new_database: Any, tmp_path_factory: pytest.TempPathFactory) -
         for file in files:
             await stack.enter_async_context(pilotlight("serve", "--port", "0", "--ready-file", str(file), env=settings))
         workers = [await stack.enter_async_context(pilotlight("worker", env=settings)) for _ in range(2)]
-        await eventually(lambda: all(file.exists() for file in files), within=60)
+        await until(lambda: all(file.exists() for file in files), within=60)
         for worker in workers:
             await worker.says("worker.ready")
-        callers = [Caller(json.loads(file.read_text())["graphqlUrl"], token) for file in files]
+        callers = [GraphQLClient(json.loads(file.read_text())["graphqlUrl"], token) for file in files]
         yield Cluster(url, settings["NOVITA_API_BASE_URL"], callers, workers)
 
 

@@ -1,4 +1,4 @@
-"""/readyz tells what is wrong, and that a process is leaving before it leaves."""
+"""/readyz reports what is wrong, and that a process is stopping before it stops."""
 
 import asyncio
 import json
@@ -12,19 +12,17 @@ import aiohttp
 import asyncpg
 import pytest
 
-from server.db.migrate import upgrade
-from tests.flows.stage import new_token
-from tests.flows.watcher import Caller
-from tests.processes import Pilotlight, eventually, pilotlight, sooner_or_later
+from tests.flows.deployment import new_token
+from tests.support.processes import Pilotlight, pilotlight
+from tests.support.waiting import until
+from tests.support.watcher import GraphQLClient
 
 NOWHERE = {"NOVITA_API_KEY": "sk_x", "NOVITA_API_BASE_URL": "http://127.0.0.1:1", "LOG_FORMAT": "json"}
 
 
 @pytest.fixture
 async def url(new_database: Any) -> str:
-    url = await new_database()
-    await upgrade(url)
-    return url
+    return await new_database.migrated()
 
 
 @asynccontextmanager
@@ -33,7 +31,7 @@ async def an_api(url: str, folder: Path, **settings: str) -> AsyncIterator[tuple
     file = folder / "ready.json"
     env = {"DATABASE_URL": url, **NOWHERE, **settings}
     async with pilotlight("serve", "--port", "0", "--ready-file", str(file), env=env) as api:
-        await eventually(lambda: file.exists() or api.process.returncode is not None, within=60)
+        await until(lambda: file.exists() or api.process.returncode is not None, within=60)
         assert file.exists(), api.said
         yield api, json.loads(file.read_text())["graphqlUrl"].removesuffix("/graphql")
 
@@ -43,10 +41,10 @@ async def readiness(base: str) -> tuple[int, dict[str, Any]]:
         return response.status, await response.json()
 
 
-async def test_a_process_that_is_told_to_stop_is_not_ready_and_serves_on_for_a_while(url: str, tmp_path: Path):
+async def test_a_stopping_process_is_not_ready_and_still_serves_while_it_drains(url: str, tmp_path: Path):
     token = await new_token(url)
     async with an_api(url, tmp_path, DRAIN_TIME="15s") as (api, base):
-        caller = Caller(f"{base}/graphql", token)
+        caller = GraphQLClient(f"{base}/graphql", token)
         async with caller.subscribed() as events:
             assert (await readiness(base))[0] == 200
 
@@ -55,21 +53,21 @@ async def test_a_process_that_is_told_to_stop_is_not_ready_and_serves_on_for_a_w
             async def is_leaving() -> bool:
                 return (await readiness(base))[0] == 503
 
-            await sooner_or_later(is_leaving, within=10)
-            _, told = await readiness(base)
-            assert told["checks"]["stopping"] == "it was told to stop; send requests elsewhere"
-            assert {told["checks"][name] for name in ("database", "migrations", "events")} == {"ok"}
-            # Requests that are still sent here are answered, and nobody who watches was cut off.
+            await until(is_leaving, within=10)
+            _, body = await readiness(base)
+            assert body["checks"]["stopping"] == "the process is stopping; send requests elsewhere"
+            assert {body["checks"][name] for name in ("database", "migrations", "events")} == {"ok"}
+            # Requests that are still sent here are answered, and no subscriber was disconnected.
             assert await caller.ask("{ __typename }") == {"__typename": "Query"}
             with pytest.raises(TimeoutError):
                 await events.next(within=0.2)
         assert await api.ends(within=60) == 0
 
 
-async def test_events_that_nobody_numbers_are_told_of_but_keep_no_traffic_away(url: str, tmp_path: Path):
+async def test_unnumbered_events_are_reported_by_a_started_process(url: str, tmp_path: Path):
     connection = await asyncpg.connect(url)
     try:
-        # Whoever wants to move them waits for us.
+        # The sequencer waits for this lock.
         await connection.execute("BEGIN; LOCK TABLE event_log IN ACCESS EXCLUSIVE MODE")
         other = await asyncpg.connect(url)
         await other.execute(
@@ -79,8 +77,8 @@ async def test_events_that_nobody_numbers_are_told_of_but_keep_no_traffic_away(u
         await other.close()
         async with an_api(url, tmp_path) as (_, base):
             await asyncio.sleep(0)
-            _, told = await readiness(base)
-            assert told["checks"]["sequencer"].startswith("events have waited for ")
-            assert told["checks"]["workers"] == "no worker is alive; accepted work waits"
+            _, body = await readiness(base)
+            assert body["checks"]["sequencer"].startswith("the oldest event has waited ")
+            assert body["checks"]["workers"] == "no worker is alive; accepted work waits"
     finally:
         await connection.close()

@@ -1,4 +1,4 @@
-"""What can't start says why in one sentence, ends with an exit code, and shows neither a traceback nor a password."""
+"""A process that can't start prints one sentence and an exit code, without a traceback or a password."""
 
 import re
 import socket
@@ -8,8 +8,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
+from sqlalchemy import text
 
-from tests.processes import free_port, run
+from server.auth.tokens import Tokens
+from server.enums import Role
+from tests.support.processes import free_port, run
+from tests.support.world import World
 
 PROVIDER = {"NOVITA_API_KEY": "sk_not_to_be_seen", "NOVITA_API_BASE_URL": "http://127.0.0.1:9"}
 
@@ -26,7 +30,7 @@ async def refusal(*args: str, **env: str) -> str:
     return words
 
 
-async def test_all_bad_settings_are_told_at_once(tmp_path: Path):
+async def test_all_bad_settings_are_reported_at_once(tmp_path: Path):
     words = await refusal(
         "up",
         PILOTLIGHT_HOME=str(tmp_path),
@@ -50,7 +54,7 @@ async def test_all_bad_settings_are_told_at_once(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_taken_port_is_told_before_anything_is_made(tmp_path: Path):
+async def test_a_taken_port_is_reported_before_anything_is_created(tmp_path: Path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -120,6 +124,28 @@ async def test_an_open_door_without_a_token(database_url: str, tmp_path: Path, c
         "0.0.0.0 can be reached from elsewhere and there is no token yet; "
         "make one with `pilotlight token create`, or listen on 127.0.0.1"
     )
+
+
+async def test_a_development_token_opens_no_public_door(world: World, database_url: str, tmp_path: Path):
+    """Its row is one of an older version, which did not say that it is valid on loopback only."""
+    async with world.database.write() as session:
+        await session.execute(text("DELETE FROM token"))
+    secret, caller = await world.new_token("default", Role.ADMIN)
+    (tmp_path / "token").write_text(secret)
+
+    more = ("--host", "0.0.0.0", "--port", "0", "--home", str(tmp_path))
+    words = await refusal("serve", *more, DATABASE_URL=database_url, **PROVIDER)
+
+    assert words == (
+        "0.0.0.0 can be reached from elsewhere and there is only the development token, which is valid on loopback "
+        "only; make one with `pilotlight token create`, or listen on 127.0.0.1"
+    )
+    other, _ = await world.new_token("default", Role.ADMIN)
+    here, elsewhere = Tokens(world.database), Tokens(world.database, is_loopback=False)
+    assert await here.caller_of(secret) == caller
+    assert await elsewhere.caller_of(secret) is None
+    assert await elsewhere.still_valid([caller.token_id]) == frozenset()
+    assert await elsewhere.caller_of(other) is not None
 
 
 async def test_a_worker_without_a_provider_and_one_without_a_database(tmp_path: Path):

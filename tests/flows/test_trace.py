@@ -1,4 +1,4 @@
-"""One create, followed through API and worker to the receiver of its webhooks: as one trace, and in the logs."""
+"""One create is one trace from the API through the worker to the webhook receiver, and in the logs."""
 
 import signal
 from collections.abc import AsyncIterator
@@ -7,9 +7,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.collector import Span
-from tests.flows.stage import Stage, lines_of, stage
-from tests.processes import eventually, free_port, pilotlight
+from tests.flows.deployment import Deployment, deployment, lines_of
+from tests.support.otel_collector import Span
+from tests.support.processes import free_port, pilotlight
+from tests.support.waiting import until
 
 CALLERS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE, CALLERS_SPAN = CALLERS.split("-")[1:3]
@@ -29,8 +30,8 @@ STEPS = {
 
 
 @pytest.fixture(scope="module")
-async def on(new_database: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with stage(await new_database(), tmp_path_factory.mktemp("traced")) as on:
+async def on(new_database: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
+    async with deployment(await new_database(), tmp_path_factory.mktemp("traced")) as on:
         yield on
 
 
@@ -49,14 +50,14 @@ def is_whole(spans: list[Span]) -> bool:
     return {each.parent_id for each in spans} <= {CALLERS_SPAN, *(each.id for each in spans)}
 
 
-async def test_a_create_is_one_trace_from_the_caller_to_the_receiver(on: Stage):
+async def test_a_create_is_one_trace_from_the_caller_to_the_receiver(on: Deployment):
     created = await on.create("traced", traceparent=CALLERS)
-    await on.is_told(created)
-    await eventually(lambda: {each.name for each in on.collector.of_trace(TRACE)} >= STEPS)
+    await on.until_delivered(created)
+    await until(lambda: {each.name for each in on.collector.of_trace(TRACE)} >= STEPS)
 
     sent = {got.headers["traceparent"].split("-")[2] for got in on.receiver.got}
-    await eventually(lambda: sent <= {each.id for each in on.collector.of_trace(TRACE)})
-    await eventually(lambda: is_whole(on.collector.of_trace(TRACE)))
+    await until(lambda: sent <= {each.id for each in on.collector.of_trace(TRACE)})
+    await until(lambda: is_whole(on.collector.of_trace(TRACE)))
     spans = on.collector.of_trace(TRACE)
     [root] = [each for each in spans if each.name == "mutation createInstance"]
     assert root.parent_id == CALLERS_SPAN
@@ -75,17 +76,17 @@ async def test_a_create_is_one_trace_from_the_caller_to_the_receiver(on: Stage):
     assert {each.attributes["pilotlight.instance_id"] for each in spans if each.name.startswith("job ")} == {
         created.instance_id
     }
-    # Receivers go on from the very request that told them.
+    # Receivers continue the trace of the request that delivered the webhook.
     sending = {each.id for each in spans if each.name == "webhook.send"}
     assert {got.headers["traceparent"].split("-")[1] for got in on.receiver.got} == {TRACE}
     assert sent <= sending
 
 
-async def test_a_create_is_one_story_in_the_logs_of_all_processes(on: Stage):
+async def test_a_create_can_be_followed_in_the_logs_of_all_processes(on: Deployment):
     created = await on.create("told")
-    await on.is_told(created)
+    await on.until_delivered(created)
     by_request = {"request_id": created.request_id}
-    await eventually(lambda: len(lines_of(on.worker, event="webhook.sent", **by_request)) >= 6)
+    await until(lambda: len(lines_of(on.worker, event="webhook.sent", **by_request)) >= 6)
 
     [accepted] = lines_of(on.api, event="operation.accepted", **by_request)
     assert accepted["operation_id"] == created.operation_id
@@ -105,10 +106,10 @@ async def test_a_create_is_one_story_in_the_logs_of_all_processes(on: Stage):
     assert len({each["trace_id"] for each in (accepted, *story)}) == 1
 
 
-async def test_no_secret_is_in_any_trace_log_or_metric(on: Stage):
+async def test_no_secret_is_in_any_trace_log_or_metric(on: Deployment):
     created = await on.create("secretive")
-    await on.is_told(created)
-    await eventually(lambda: any(each.attributes.get("pilotlight.instance_id") for each in on.collector.spans))
+    await on.until_delivered(created)
+    await until(lambda: any(each.attributes.get("pilotlight.instance_id") for each in on.collector.spans))
 
     seen = b"".join(on.collector.raw).decode("latin-1") + on.api.said + on.worker.said
     assert created.instance_id in seen
@@ -120,8 +121,8 @@ async def test_no_secret_is_in_any_trace_log_or_metric(on: Stage):
         assert secret not in seen
 
 
-async def test_a_collector_that_is_away_costs_nothing_but_the_traces(new_database: Any, on: Stage):
-    """The same database: another worker, whose spans nobody takes."""
+async def test_a_collector_that_is_away_costs_nothing_but_the_traces(new_database: Any, on: Deployment):
+    """The same database: another worker, whose spans are not collected."""
     env = {
         "DATABASE_URL": on.database_url,
         "NOVITA_API_KEY": "sk_x",

@@ -1,4 +1,4 @@
-"""`pilotlight up`: starts everything, says where it is, keeps the data, and leaves nothing running."""
+"""`pilotlight up` starts everything, prints the addresses, keeps the data, and leaves nothing running."""
 
 import asyncio
 import json
@@ -14,8 +14,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from tests.flows.watcher import EVENTS, Caller
-from tests.processes import Up, control, has_made, is_free, made, run, up
+from tests.support.processes import Up, control, has_made, is_free, made, run, up
+from tests.support.watcher import EVENTS, GraphQLClient
 
 
 async def test_a_first_start_makes_its_own_database_and_says_where_everything_is(tmp_path: Path):
@@ -27,16 +27,16 @@ async def test_a_first_start_makes_its_own_database_and_says_where_everything_is
         assert ready["websocketUrl"] == ready["graphqlUrl"].replace("http://", "ws://")
         assert (running.folder / "ready.json").stat().st_mode & 0o777 == 0o600
         assert await made(ready["simulatorUrl"]) == 0
-        assert await Caller(running.graphql_url, running.token).ask("{ __typename }") == {"__typename": "Query"}
+        assert await GraphQLClient(running.graphql_url, running.token).ask("{ __typename }") == {"__typename": "Query"}
         for word in ("graphqlUrl", "websocketUrl", "token"):
             assert ready[word] in running.said
         assert "curl -s" in running.said
         assert "nothing real is created" in running.said
 
 
-async def test_it_stops_whole_and_the_second_start_is_quick_and_finds_data_and_token(home: Path):
+async def test_a_stop_ends_every_process_and_a_second_start_keeps_data_and_token(home: Path):
     async with up(home) as first:
-        caller = Caller(first.graphql_url, first.token)
+        caller = GraphQLClient(first.graphql_url, first.token)
         async with caller.subscribed() as events:
             id = await caller.create("kept")
             await events.until("READY")
@@ -47,9 +47,9 @@ async def test_it_stops_whole_and_the_second_start_is_quick_and_finds_data_and_t
 
     began = time.monotonic()
     async with up(home) as second:
-        assert time.monotonic() - began < 30  # 2 s where nobody else works
+        assert time.monotonic() - began < 30  # 2 s on an idle machine
         assert second.token == first.token
-        instance = await Caller(second.graphql_url, second.token).instance(id)
+        instance = await GraphQLClient(second.graphql_url, second.token).instance(id)
         assert (instance["name"], instance["status"]) == ("kept", "READY")
         assert await made(second.ready["simulatorUrl"]) == 1
         assert await _stopped_by(second, signal.SIGTERM) < 20
@@ -61,13 +61,13 @@ async def test_it_stops_in_time_though_the_provider_never_answers(database_url: 
     async with up(tmp_path, env=settings) as running:
         hang = {"kind": "hangAfter", "routes": ["POST /gpu/instance/create"]}
         await control(running.ready["simulatorUrl"], "faults", {"faults": [hang]})
-        id = await Caller(running.graphql_url, running.token).create("hung")
+        id = await GraphQLClient(running.graphql_url, running.token).create("hung")
         await has_made(running.ready["simulatorUrl"], 1)
 
         assert await _stopped_by(running, signal.SIGTERM) < 20
 
     async with up(tmp_path, env=settings) as again:
-        await Caller(again.graphql_url, again.token).becomes(id, "READY")
+        await GraphQLClient(again.graphql_url, again.token).becomes(id, "READY")
         assert await made(again.ready["simulatorUrl"]) == 1
 
 
@@ -78,7 +78,7 @@ async def test_a_home_in_use_is_refused_and_the_first_goes_on(shared_up: Up):
     assert f"{shared_up.home}" in second.said
     assert str(shared_up.pid) in second.said
     assert "Traceback" not in second.said
-    assert await Caller(shared_up.graphql_url, shared_up.token).ask("{ __typename }") == {"__typename": "Query"}
+    assert await GraphQLClient(shared_up.graphql_url, shared_up.token).ask("{ __typename }") == {"__typename": "Query"}
 
 
 async def _stopped_by(running: Up, number: signal.Signals) -> float:

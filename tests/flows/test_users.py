@@ -1,4 +1,4 @@
-"""Root and normal users alike run everything."""
+"""Root and normal users can run everything."""
 
 import os
 import pwd
@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.flows.watcher import Caller
-from tests.processes import ROOT, run, up
+from tests.support.processes import ROOT, run, up
+from tests.support.watcher import GraphQLClient
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch to another user")
 
 NOBODY = pwd.getpwnam("nobody")
 WHO = {"user": NOBODY.pw_uid, "group": NOBODY.pw_gid, "extra_groups": []}
 # The console script names a Python that may lie in a folder of root's.
-MAIN = "from server.cli import main; main()"
+MAIN = "from server.cli.main import main; main()"
 IMPORTS = {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -36,7 +36,7 @@ def open_folder() -> Iterator[Path]:
 def command() -> tuple[str, ...]:
     """Pilotlight by a Python of this version that a normal user can run."""
     for python in (sys.executable, shutil.which("python3", path="/usr/local/bin:/usr/bin")):
-        probe = [python, "-c", "import sys, server.cli; print(sys.version_info[:2])"]
+        probe = [python, "-c", "import sys, server.cli.main; print(sys.version_info[:2])"]
         try:
             answer = subprocess.run(probe, capture_output=True, text=True, cwd="/", env=IMPORTS, **WHO)
         except (PermissionError, TypeError):
@@ -48,7 +48,7 @@ def command() -> tuple[str, ...]:
 
 async def test_a_normal_user_has_an_instance_ready(open_folder: Path, command: tuple[str, ...]):
     async with up(open_folder / "home", command=command, env=IMPORTS, **WHO) as running:
-        caller = Caller(running.graphql_url, running.token)
+        caller = GraphQLClient(running.graphql_url, running.token)
         await caller.becomes(await caller.create("of-nobody"), "READY")
 
         assert (open_folder / "home").stat().st_uid == NOBODY.pw_uid
@@ -56,7 +56,7 @@ async def test_a_normal_user_has_an_instance_ready(open_folder: Path, command: t
         assert running.survivors() == []
 
 
-async def test_a_normal_user_is_told_which_folder_can_not_be_written(open_folder: Path, command: tuple[str, ...]):
+async def test_a_normal_user_gets_an_error_naming_the_folder(open_folder: Path, command: tuple[str, ...]):
     (open_folder / "closed").mkdir(mode=0o755)
     home = open_folder / "closed" / "home"
 
@@ -72,7 +72,7 @@ async def test_root_has_an_instance_ready_below_a_folder_that_only_root_can_ente
     closed.mkdir(mode=0o700)
 
     async with up(closed / "home") as running:
-        caller = Caller(running.graphql_url, running.token)
+        caller = GraphQLClient(running.graphql_url, running.token)
         await caller.becomes(await caller.create("of-root"), "READY")
 
         assert await running.stop() == 0

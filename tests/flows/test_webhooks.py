@@ -1,4 +1,4 @@
-"""Webhooks from real processes to a real receiver: out of the box, and through kill -9 of whoever sends."""
+"""Webhooks from real processes to a real receiver, with default settings and across kill -9 of the sender."""
 
 import asyncio
 from collections import defaultdict
@@ -12,16 +12,14 @@ import pytest
 from aiohttp import web
 
 from server.clock import new_id, now
-from server.db.engine import Database
-from server.db.migrate import upgrade
+from server.db.database import Database
 from server.db.tables import Instance, Project
-from server.instances import moves
-from server.words import InstanceStatus
-from tests.conftest import DatabaseMaker
-from tests.processes import Pilotlight, Up, eventually, pilotlight, sooner_or_later
-from tests.server.webhooks.receiver import Receiver, receiver
-
-__all__ = ["receiver"]
+from server.enums import InstanceStatus
+from server.instances import transitions
+from tests.support.databases import DatabaseMaker
+from tests.support.processes import Pilotlight, Up, pilotlight
+from tests.support.receiver import Receiver
+from tests.support.waiting import until
 
 S = InstanceStatus
 INSTANCES = 12
@@ -37,7 +35,7 @@ async def ask(running: Up, document: str, **variables: Any) -> dict[str, Any]:
     return answer["data"]
 
 
-async def test_a_receiver_on_this_machine_is_told_the_whole_story_out_of_the_box(shared_up: Up, receiver: Receiver):
+async def test_a_local_receiver_gets_every_event_with_default_settings(shared_up: Up, receiver: Receiver):
     secret = (await ask(shared_up, "mutation { rotateWebhookSecret { secret } }"))["rotateWebhookSecret"]["secret"]
     create = """
         mutation ($url: String!) {
@@ -49,7 +47,7 @@ async def test_a_receiver_on_this_machine_is_told_the_whole_story_out_of_the_box
     created = (await ask(shared_up, create, url=receiver.url))["createInstance"]
     assert created["errors"] == []
 
-    await eventually(lambda: "operation.finished" in receiver.types, within=60)
+    await until(lambda: "operation.finished" in receiver.types, within=60)
 
     messages = receiver.verify(secret)
     story = [each["type"] for each in messages if each["type"] != "health.checked"]
@@ -64,7 +62,7 @@ async def test_a_receiver_on_this_machine_is_told_the_whole_story_out_of_the_box
     assert {each["data"]["instanceId"] for each in messages} == {created["instance"]["id"]}
     remove = "mutation ($id: ID!) { deleteInstance(input: {id: $id}) { errors { code } } }"
     await ask(shared_up, remove, id=created["instance"]["id"])
-    await eventually(lambda: "instance.deleted" in receiver.types, within=60)
+    await until(lambda: "instance.deleted" in receiver.types, within=60)
     # Neither the secret nor the URL, which may hold a token, is in the logs.
     assert secret.removeprefix("whsec_") not in shared_up.said
     assert receiver.url not in shared_up.said
@@ -72,10 +70,8 @@ async def test_a_receiver_on_this_machine_is_told_the_whole_story_out_of_the_box
 
 @pytest.fixture
 async def url(new_database: DatabaseMaker) -> str:
-    """Of a database that real processes work on, and nobody else."""
-    url = await new_database()
-    await upgrade(url)
-    return url
+    """A database for the real processes of one test alone."""
+    return await new_database.migrated()
 
 
 @pytest.fixture
@@ -116,7 +112,7 @@ async def tell(database: Database, url: str) -> None:
     for instance in instances:
         for status in STORY:
             async with database.write() as session:
-                await moves.move(session, instance.id, status, cause=moves.Cause())
+                await transitions.transition(session, instance.id, status, cause=transitions.Cause())
 
 
 @asynccontextmanager
@@ -154,11 +150,11 @@ async def test_kill_9_while_messages_are_on_their_way_loses_none(url: str, datab
     await tell(database, receiver.url)
     for deaths in range(1, 4):
         async with a_worker(url) as worker:
-            await eventually(lambda: in_flight >= 3, within=60)
+            await until(lambda: in_flight >= 3, within=60)
             assert worker.process.returncode is None, deaths
             worker.process.kill()  # the requests that it has sent are not answered for any more
             await worker.process.wait()
-        await eventually(lambda: in_flight == 0)
+        await until(lambda: in_flight == 0)
 
     receiver.answers = []
     async with a_worker(url):
@@ -166,7 +162,7 @@ async def test_kill_9_while_messages_are_on_their_way_loses_none(url: str, datab
         async def all_arrived() -> bool:
             return not await rows(database, "SELECT FROM delivery WHERE status <> 'DELIVERED' LIMIT 1")
 
-        await sooner_or_later(all_arrived, within=90)
+        await until(all_arrived, within=90)
 
     expected = {f"msg_{row['id'].hex}" for row in await rows(database, "SELECT id FROM delivery")}
     assert len(expected) == INSTANCES * len(STORY)
@@ -179,7 +175,7 @@ async def test_kill_9_while_messages_are_on_their_way_loses_none(url: str, datab
         bodies[got.id].add(got.body)
     assert all(len(each) == 1 for each in bodies.values())
     assert all(statuses == list(STORY) for statuses in firsts.values())
-    # Whoever was killed while it waited for the answer has left its attempt without an end, and all are there.
+    # A worker killed while it waited for a response has left its attempt without an end, and all are there.
     lost = await rows(database, "SELECT FROM delivery_attempt WHERE finished_at IS NULL")
     recorded = await rows(database, "SELECT FROM delivery_attempt")
     assert len(lost) >= 3

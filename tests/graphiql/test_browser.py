@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from server.building import GRAPHIQL, BuildFailed, Npm, build, find_npm
-from tests.conftest import DatabaseMaker
-from tests.processes import Up, up
+from server.cli.build_pages import GRAPHIQL, BuildFailed, Npm, build, find_npm
+from tests.support.databases import DatabaseMaker
+from tests.support.processes import Up, up
 from tests.web.browser import CHROMIUM
 
 # The first of them waits for npm and the build, which stand back for everything else that runs.
@@ -27,7 +27,7 @@ async def npm() -> Npm:
         npm = await find_npm()
     except BuildFailed as problem:
         pytest.skip(f"no npm: {problem}")
-    if not await asyncio.to_thread(GRAPHIQL.looks_fresh):
+    if not await asyncio.to_thread(GRAPHIQL.is_fresh):
         await build(GRAPHIQL)
     return npm
 
@@ -107,7 +107,7 @@ async def test_the_page_has_a_strict_policy_and_is_not_kept(server: Up):
 @pytest.mark.parametrize(
     "header", [{"x-forwarded-for": "192.0.2.1"}, {"host": "rebound.example"}, {"origin": "http://a"}]
 )
-async def test_the_token_is_for_whoever_sits_at_this_machine_alone(server: Up, header: dict[str, str]):
+async def test_the_token_is_given_to_local_requests_only(server: Up, header: dict[str, str]):
     async with (
         aiohttp.ClientSession() as session,
         session.get(server.graphql_url, headers={**browser(), **header}) as response,

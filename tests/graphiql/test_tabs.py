@@ -1,4 +1,4 @@
-"""The tabs that GraphiQL opens with fit the schema, and have the names that people are told."""
+"""The tabs that GraphiQL opens with fit the schema and have the documented names."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import pytest
 from graphql import DocumentNode, OperationDefinitionNode, build_schema, parse, validate
 from graphql.execution.values import get_variable_values
 
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 SOURCE = ROOT / "web/graphiql/src"
 TABS = sorted((SOURCE / "tabs").glob("*.graphql"))

@@ -1,4 +1,4 @@
-"""A real cluster on loopback: etcd, PostgreSQL under Patroni with synchronous replication, haproxy in front."""
+"""A real cluster on loopback: etcd, PostgreSQL under Patroni with synchronous replication, and haproxy."""
 
 import json
 import os
@@ -18,7 +18,8 @@ import asyncpg
 import psutil
 from ruamel.yaml import YAML
 
-from tests.processes import free_port, sooner_or_later
+from tests.support.processes import free_port
+from tests.support.waiting import until
 
 # Debian keeps the servers' programs out of the way of people.
 BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
@@ -113,7 +114,7 @@ class Cluster:
         return f"postgresql://postgres:{PASSWORD}@127.0.0.1:{node.port}/{name}"
 
     def url(self, name: str = "pilotlight") -> str:
-        """All servers; whoever connects finds the one that takes writes."""
+        """A URL with all servers; the client finds the one that takes writes."""
         hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
         return f"postgresql://postgres:{PASSWORD}@{hosts}/{name}"
 
@@ -125,7 +126,7 @@ class Cluster:
         node.process = _spawn(["patroni", str(node.folder / "patroni.yml")], node.folder, as_user=True)
 
     async def primary(self) -> Node | None:
-        """Who holds the lock and answers as primary, if anybody."""
+        """The node that holds the lock and answers as primary, or None."""
         for node in self.nodes:
             if node.process is not None and await _status(node.rest, "primary") == 200:
                 return node
@@ -140,7 +141,7 @@ class Cluster:
                 found.append(node)
             return bool(found)
 
-        await sooner_or_later(there_is, within=within)
+        await until(there_is, within=within)
         return found[-1]
 
     async def is_whole(self, *, within: float = 180) -> None:
@@ -160,7 +161,7 @@ class Cluster:
             return False
 
         try:
-            await sooner_or_later(whole, within=within)
+            await until(whole, within=within)
         except AssertionError:
             words = [f"last seen: {members}", *(node.last_words() for node in self.nodes)]
             raise AssertionError("\n".join(words)) from None
@@ -193,7 +194,7 @@ async def cluster(*, nodes: int = 3) -> AsyncIterator[Cluster]:
         made = _plan(folder, nodes)
         try:
             made.others.append(_etcd(made))
-            await sooner_or_later(lambda: _answers(made.etcd_port))
+            await until(lambda: _answers(made.etcd_port))
             for node in made.nodes:
                 await made.start(node)
             await made.is_whole()
@@ -326,7 +327,7 @@ def _spawn(command: Sequence[str], folder: Path, *, as_user: bool) -> subprocess
 
 
 def _belongs(process: psutil.Process, folder: Path) -> bool:
-    """A pid that was read from a file may be somebody else's by now."""
+    """A pid that was read from a file may belong to another process by now."""
     with suppress(psutil.Error):
         return str(folder) in " ".join(process.cmdline()) or process.cwd().startswith(str(folder))
     return False

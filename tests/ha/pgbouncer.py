@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.processes import ROOT, eventually, free_port, is_free
+from tests.support.processes import ROOT, free_port, is_free
+from tests.support.waiting import until
 
 DEPLOYED = ROOT / "deploy" / "ha" / "pgbouncer.ini"
 USER = "nobody"  # PgBouncer does not run as root
@@ -45,7 +46,7 @@ async def pgbouncer(url: str, *, pool_size: int) -> AsyncIterator[str]:
             str(shutil.which("pgbouncer")), str(folder / "pgbouncer.ini"), stdout=log, stderr=log, **how
         )
     try:
-        await eventually(lambda: not is_free(listens) or process.returncode is not None)
+        await until(lambda: not is_free(listens) or process.returncode is not None)
         assert process.returncode is None, (folder / "log").read_text()
         yield f"postgresql://{server.username}:{server.password}@127.0.0.1:{listens}{server.path}"
     finally:

@@ -1,4 +1,4 @@
-"""A primary and a streaming replica of it, from the binaries that Pilotlight brings along."""
+"""A primary and its streaming replica, from the binaries that Pilotlight ships."""
 
 import asyncio
 import os
@@ -14,9 +14,10 @@ from pathlib import Path
 
 import asyncpg
 
-from server.db.child import LAUNCH
-from server.db.datadir import binary
-from tests.processes import free_port, sooner_or_later
+from server.db.embedded.data_directory import binary
+from server.db.embedded.process import LAUNCH
+from tests.support.processes import free_port
+from tests.support.waiting import until
 
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -29,7 +30,7 @@ SETTINGS = {
 
 
 @dataclass
-class Server:
+class PostgresServer:
     """One PostgreSQL server on a folder of its own."""
 
     data: Path
@@ -44,7 +45,7 @@ class Server:
         settings = SETTINGS | ({} if self.fsync else {"fsync": "off"})
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         self.process = await _spawn(self.data, "postgres", "-D", str(self.data), "-p", str(self.port), *options)
-        await sooner_or_later(self.answers)
+        await until(self.answers)
 
     async def answers(self) -> bool:
         try:
@@ -60,7 +61,7 @@ class Server:
         finally:
             await connection.close()
 
-    async def back_up(self, copy: "Server", *more: str) -> None:
+    async def back_up(self, copy: "PostgresServer", *more: str) -> None:
         """A base backup with the WAL that it needs, into the copy's folder."""
         copy.port = copy.port or free_port()
         if os.geteuid() == 0:
@@ -78,10 +79,10 @@ class Server:
 
 
 @asynccontextmanager
-async def primary_and_replica(*, fsync: bool = False) -> AsyncIterator[tuple[Server, Server]]:
+async def primary_and_replica(*, fsync: bool = False) -> AsyncIterator[tuple[PostgresServer, PostgresServer]]:
     folder = Path(tempfile.mkdtemp(prefix="pilotlight-replica-"))
     folder.chmod(0o755)
-    primary, replica = (Server(_folder(folder / name), free_port(), fsync) for name in ("primary", "replica"))
+    primary, replica = (PostgresServer(_folder(folder / name), free_port(), fsync) for name in ("primary", "replica"))
     try:
         await run_as_server(
             primary.data, "initdb", "-D", str(primary.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "-N"

@@ -1,4 +1,4 @@
-"""The primary of a real cluster dies under load and a standby takes over; `make chaos-failover` does it many times."""
+"""The primary of a real cluster dies under load and a standby takes over; `make chaos-failover` repeats it."""
 
 import pytest
 
@@ -10,9 +10,9 @@ MISSING = why_not()
 
 @pytest.mark.slow
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
-async def test_nothing_accepted_is_lost_and_nobody_misses_an_event_when_the_primary_dies():
+async def test_no_accepted_create_and_no_event_is_lost_when_the_primary_dies():
     report = await chaos(
-        Plan(failovers=1, kinds=("machine dies",), nodes=2, pairs=1, comes_back=False, callers=2, watchers=3)
+        Plan(failovers=1, kinds=("machine dies",), nodes=2, pairs=1, comes_back=False, callers=2, subscribers=3)
     )
 
     assert report.is_well, "\n".join(report.lines())

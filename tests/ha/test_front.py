@@ -1,4 +1,4 @@
-"""Two real API processes behind the real haproxy with the configuration that is deployed; one of them is killed."""
+"""Two real API processes behind haproxy with the deployed configuration; one of them is killed."""
 
 import asyncio
 import json
@@ -13,9 +13,11 @@ import aiohttp
 import psutil
 import pytest
 
-from tests.flows.watcher import EVENTS, Caller, Event, Stream, positions
-from tests.ha.front import CONFIG, front
-from tests.processes import Pilotlight, free_port, pilotlight, run, sooner_or_later
+from tests.flows.deployment import new_token
+from tests.ha.haproxy import CONFIG, front
+from tests.support.processes import Pilotlight, free_port, pilotlight
+from tests.support.waiting import until
+from tests.support.watcher import EVENTS, Event, GraphQLClient, Stream, positions
 
 pytestmark = pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed here")
 
@@ -23,9 +25,9 @@ ADDRESSES = ["127.0.0.2", "127.0.0.3"]
 
 
 @dataclass
-class Stage:
+class FrontedApis:
     url: str
-    caller: Caller
+    caller: GraphQLClient
     token: str
     apis: dict[str, Pilotlight]
 
@@ -38,14 +40,12 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-async def stage(new_database: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def stage(new_database: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FrontedApis]:
     folder = tmp_path_factory.mktemp("front")
-    settings = {"DATABASE_URL": await new_database(), "NOVITA_API_KEY": "sk_x", "LOG_FORMAT": "json"}
+    settings = {"DATABASE_URL": await new_database.migrated(), "NOVITA_API_KEY": "sk_x", "LOG_FORMAT": "json"}
     async with AsyncExitStack() as stack:
         simulator = await stack.enter_async_context(pilotlight("simulate", "--port", "0"))
-        migrated = await run("migrate", env=settings)
-        assert migrated.code == 0, migrated.said
-        token = (await run("token", "create", "front", env=settings)).printed.strip()
+        token = await new_token(settings["DATABASE_URL"])
         await simulator.says("http://")
         settings["NOVITA_API_BASE_URL"] = next(word for word in simulator.said.split() if word.startswith("http://"))
         port = free_port()
@@ -58,8 +58,8 @@ async def stage(new_database: Any, tmp_path_factory: pytest.TempPathFactory) -> 
         for api in apis.values():
             await api.says("api.ready")
         url = await stack.enter_async_context(front(ADDRESSES, port, folder))
-        made = Stage(url, Caller(f"{url}/graphql", token), token, apis)
-        await sooner_or_later(made.ready)
+        made = FrontedApis(url, GraphQLClient(f"{url}/graphql", token), token, apis)
+        await until(made.ready)
         yield made
 
 
@@ -72,7 +72,7 @@ def test_the_configuration_is_one_that_haproxy_takes():
     assert "warning" not in checked.stderr.lower()
 
 
-async def test_sockets_are_spread_over_both_and_metrics_stay_inside(stage: Stage):
+async def test_sockets_are_spread_over_both_and_metrics_stay_inside(stage: FrontedApis):
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(aiohttp.ClientSession())
 
@@ -80,11 +80,11 @@ async def test_sockets_are_spread_over_both_and_metrics_stay_inside(stage: Stage
             await stack.enter_async_context(http.ws_connect(f"{stage.url}/graphql", protocols=["graphql-transport-ws"]))
             return all(_sockets(stage, address) >= 2 for address in ADDRESSES)
 
-        await sooner_or_later(both_have_some)
+        await until(both_have_some)
     assert await stage.status("/metrics") == 404
 
 
-async def test_a_stream_passes_event_by_event(stage: Stage):
+async def test_a_stream_passes_event_by_event(stage: FrontedApis):
     headers = {"authorization": f"Bearer {stage.token}", "accept": "text/event-stream"}
     place = await stage.caller.ask("{ events(first: 100) { pageInfo { endCursor } } }")
     variables = {"after": place["events"]["pageInfo"]["endCursor"]}
@@ -102,7 +102,7 @@ async def test_a_stream_passes_event_by_event(stage: Stage):
     assert json.loads(line.removeprefix("data:"))["data"]["instanceEvents"]["instanceId"] == id
 
 
-async def test_a_watcher_of_a_killed_api_resumes_at_the_other_and_requests_go_on(stage: Stage):
+async def test_a_subscriber_of_a_killed_api_resumes_at_the_other_and_requests_succeed(stage: FrontedApis):
     async with stage.caller.subscribed() as events:
         before = await stage.caller.create("before")
         seen = [await events.next()]
@@ -121,7 +121,7 @@ async def test_a_watcher_of_a_killed_api_resumes_at_the_other_and_requests_go_on
         return True
 
     after: list[str] = []
-    await sooner_or_later(accepts)
+    await until(accepts)
     async with stage.caller.subscribed(after=seen[-1]["cursor"]) as resumed:
         more = [await resumed.next()]
         while more[-1]["instanceId"] != after[0]:
@@ -140,11 +140,11 @@ async def _to_its_end(events: Stream, seen: list[Event]) -> None:
         return
 
 
-def _serving(stage: Stage) -> str:
+def _serving(stage: FrontedApis) -> str:
     """Whichever has the WebSocket: the one with the most connections."""
     return max(stage.apis, key=lambda address: _sockets(stage, address))
 
 
-def _sockets(stage: Stage, address: str) -> int:
+def _sockets(stage: FrontedApis, address: str) -> int:
     connections = psutil.Process(stage.apis[address].pid).net_connections(kind="tcp")
     return sum(each.status == "ESTABLISHED" and each.laddr.ip == address for each in connections)

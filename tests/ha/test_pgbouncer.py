@@ -1,4 +1,4 @@
-"""Transactions through PgBouncer in transaction mode, sessions past it: everything works as without."""
+"""Transactions through PgBouncer and sessions around it work as without it."""
 
 import asyncio
 import json
@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from server.db.engine import Database
-from server.db.signals import Signals
-from tests.flows.watcher import STORY, Caller, story_of
+from server.db.database import Database
+from server.db.notify import Notifier
 from tests.ha.pgbouncer import pgbouncer
-from tests.processes import eventually, pilotlight, run
+from tests.support.frozen import frozen_process
+from tests.support.processes import pilotlight, run
+from tests.support.waiting import until
+from tests.support.watcher import STORY, GraphQLClient, story_of
+from tests.support.world import World
 
 pytestmark = pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="pgbouncer is not installed here")
 
@@ -34,8 +37,8 @@ async def behind(database_url: str) -> AsyncIterator[Database]:
 
 async def test_statements_of_many_clients_do_not_meet_on_a_shared_connection(behind: Database):
     async def work(number: int) -> None:
-        for turn in range(5):
-            name = f"{number}-{turn}"
+        for step in range(5):
+            name = f"{number}-{step}"
             async with behind.write() as session:
                 await session.execute(ADD, {"name": name})
             async with behind.read() as session:
@@ -50,14 +53,30 @@ async def test_statements_of_many_clients_do_not_meet_on_a_shared_connection(beh
         assert await session.scalar(text("SELECT count(*) FROM project")) == 100
 
 
+async def test_frozen_process_frees_its_rows_behind_it_too(behind: Database, world: World, database_url: str):
+    instance = await world.put()
+    async with (
+        pgbouncer(database_url, pool_size=1) as url,
+        frozen_process(url, instance.id, idle=timedelta(seconds=1), direct=database_url),
+        world.database.write() as session,
+    ):
+        await session.execute(text("SELECT FROM instance WHERE id = :id FOR UPDATE"), {"id": instance.id})
+
+    async with behind.write() as session:
+        bounds = await session.execute(
+            text("SELECT current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout')")
+        )
+        assert tuple(bounds.one()) == ("15s", "10s")
+
+
 async def test_signals_are_heard_past_it(behind: Database, database: Database):
-    hearing, telling = Signals(behind), Signals(database)
-    bell = hearing.wakeup("job")
+    hearing, telling = Notifier(behind), Notifier(database)
+    bell = hearing.subscribe("job")
     hearing.start()
     telling.start()
     try:
-        await eventually(lambda: hearing.is_hearing and telling.is_hearing)
-        telling.changed({"job"})
+        await until(lambda: hearing.is_listening and telling.is_listening)
+        telling.notify({"job"})
         assert await bell.wait(timedelta(seconds=30))
     finally:
         await hearing.stop()
@@ -80,8 +99,8 @@ async def test_an_instance_becomes_ready_with_api_and_worker_behind_it(new_datab
             pilotlight("serve", "--port", "0", "--ready-file", str(file), env=settings)
         )
         worker = await stack.enter_async_context(pilotlight("worker", env=settings))
-        await eventually(file.exists, within=60)
-        caller = Caller(json.loads(file.read_text())["graphqlUrl"], token)
+        await until(file.exists, within=60)
+        caller = GraphQLClient(json.loads(file.read_text())["graphqlUrl"], token)
         async with caller.subscribed() as events:
             ids = await asyncio.gather(*(caller.create(f"pooled-{number}") for number in range(8)))
             seen = list(await events.until("READY", *ids, within=90))

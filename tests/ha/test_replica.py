@@ -1,4 +1,4 @@
-"""Reads from a real streaming replica: never older than what was acknowledged, and the primary when it fails."""
+"""Reads from a real streaming replica are never older than what was acknowledged, and fall back to the primary."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -6,23 +6,22 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from server.db.engine import Database
+from server.db.database import Database
 from server.db.migrate import upgrade
-from server.db.signals import Signals
+from server.db.notify import Notifier
 from server.events.replay import cursor_now
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
-from tests.ha.streaming import Server, primary_and_replica
-from tests.processes import sooner_or_later
-from tests.server.events.world import PROJECT, announce, log_of, running, take
-from tests.world import until
+from tests.ha.streaming import PostgresServer, primary_and_replica
+from tests.server.events.world import PROJECT, log_of, running, take, write_events
+from tests.support.waiting import until
 
 ADD = text("INSERT INTO project (id, name) VALUES (gen_random_uuid(), :name)")
 SEEN = text("SELECT count(*) AS many, pg_is_in_recovery() AS is_replica FROM project WHERE name LIKE :names")
 
 
 @pytest.fixture(scope="module")
-async def servers() -> AsyncIterator[tuple[Server, Server]]:
+async def servers() -> AsyncIterator[tuple[PostgresServer, PostgresServer]]:
     async with primary_and_replica() as (primary, replica):
         await primary.ask("CREATE DATABASE pilotlight")
         await upgrade(primary.url("pilotlight"))
@@ -30,22 +29,22 @@ async def servers() -> AsyncIterator[tuple[Server, Server]]:
 
 
 @pytest.fixture
-async def database(servers: tuple[Server, Server]) -> AsyncIterator[Database]:
+async def database(servers: tuple[PostgresServer, PostgresServer]) -> AsyncIterator[Database]:
     primary, replica = servers
     database = Database(
-        primary.url("pilotlight"), read_url=replica.url("pilotlight"), read_patience=timedelta(seconds=10)
+        primary.url("pilotlight"), read_url=replica.url("pilotlight"), replica_timeout=timedelta(seconds=10)
     )
-    await sooner_or_later(lambda: _is_used(database))
+    await until(lambda: _is_used(database))
     yield database
     await database.close()
 
 
 @pytest.fixture
-async def hasty(servers: tuple[Server, Server]) -> AsyncIterator[Database]:
-    """It waits for nobody."""
+async def hasty(servers: tuple[PostgresServer, PostgresServer]) -> AsyncIterator[Database]:
+    """A database that waits only 50 ms for its replica."""
     primary, replica = servers
     database = Database(
-        primary.url("pilotlight"), read_url=replica.url("pilotlight"), read_patience=timedelta(milliseconds=50)
+        primary.url("pilotlight"), read_url=replica.url("pilotlight"), replica_timeout=timedelta(milliseconds=50)
     )
     yield database
     await database.close()
@@ -58,7 +57,7 @@ async def add(database: Database, name: str) -> None:
 
 async def count(database: Database, names: str) -> tuple[int, bool]:
     """How many there are, and whether the replica said so."""
-    async with database.read_widely() as session:
+    async with database.read_from_replica_if_fresh() as session:
         row = (await session.execute(SEEN, {"names": names})).one()
     return row.many, row.is_replica
 
@@ -67,7 +66,7 @@ async def _is_used(database: Database) -> bool:
     return (await count(database, "nobody"))[1]
 
 
-async def test_whoever_has_written_reads_it_back_from_the_replica(database: Database):
+async def test_a_writer_reads_its_own_writes_from_the_replica(database: Database):
     found: list[tuple[int, bool]] = []
     for number in range(30):
         await add(database, f"own-{number}")
@@ -77,7 +76,9 @@ async def test_whoever_has_written_reads_it_back_from_the_replica(database: Data
     assert all(is_replica for _, is_replica in found)
 
 
-async def test_what_another_process_wrote_is_seen_at_once_too(servers: tuple[Server, Server], database: Database):
+async def test_what_another_process_wrote_is_seen_at_once_too(
+    servers: tuple[PostgresServer, PostgresServer], database: Database
+):
     other = Database(servers[0].url("pilotlight"))
     for number in range(10):
         await add(other, f"other-{number}")
@@ -85,7 +86,7 @@ async def test_what_another_process_wrote_is_seen_at_once_too(servers: tuple[Ser
     await other.close()
 
 
-async def test_a_replica_that_is_behind_is_passed_over(servers: tuple[Server, Server], hasty: Database):
+async def test_a_replica_that_is_behind_is_passed_over(servers: tuple[PostgresServer, PostgresServer], hasty: Database):
     _, replica = servers
     await replica.ask("SELECT pg_wal_replay_pause()")
     try:
@@ -95,11 +96,11 @@ async def test_a_replica_that_is_behind_is_passed_over(servers: tuple[Server, Se
     finally:
         await replica.ask("SELECT pg_wal_replay_resume()")
 
-    await sooner_or_later(lambda: _is_used(hasty))
+    await until(lambda: _is_used(hasty))
     assert await count(hasty, "late-%") == (5, True)
 
 
-async def test_a_replica_that_is_gone_costs_no_read(servers: tuple[Server, Server], database: Database):
+async def test_a_replica_that_is_gone_costs_no_read(servers: tuple[PostgresServer, PostgresServer], database: Database):
     _, replica = servers
     await add(database, "gone-1")
     await replica.kill()
@@ -110,35 +111,35 @@ async def test_a_replica_that_is_gone_costs_no_read(servers: tuple[Server, Serve
     finally:
         await replica.start()
 
-    await sooner_or_later(lambda: _is_used(database))
+    await until(lambda: _is_used(database))
     assert (await count(database, "gone-%"))[0] == 6
 
 
 async def test_the_past_of_the_log_comes_from_the_replica_and_goes_over_into_the_present(
-    servers: tuple[Server, Server], database: Database
+    servers: tuple[PostgresServer, PostgresServer], database: Database
 ):
     """Behind, in the middle, and in time: the reader sees every position once."""
     _, replica = servers
-    signals = Signals(database)
+    signals = Notifier(database)
     async with (
         running(signals),
         running(Sequencer(database, signals)) as sequencer,
         running(Tail(database, signals, ring_size=10)) as tail,
     ):
-        await until(lambda: sequencer.is_leader)  # whoever leads first settles under which name the log goes on
+        await until(lambda: sequencer.is_leader)  # the first leader decides the name of the log
         async with database.read() as session:
             start = await cursor_now(session)
-        await announce(database, 60)
+        await write_events(database, 60)
         await replica.ask("SELECT pg_wal_replay_pause()")
         try:
-            await announce(database, 60)
+            await write_events(database, 60)
             async with tail.subscribe(project_id=PROJECT, after=start, backlog=200) as events:
                 seen = await take(events, 120)
         finally:
             await replica.ask("SELECT pg_wal_replay_resume()")
         async with tail.subscribe(project_id=PROJECT, after=start, backlog=200) as events:
             again = await take(events, 120)
-            await announce(database, 20)
+            await write_events(database, 20)
             again += await take(events, 20)
         log = await log_of(database)
 
@@ -147,11 +148,11 @@ async def test_the_past_of_the_log_comes_from_the_replica_and_goes_over_into_the
     assert start.position == log[-140][0] - 1
 
 
-async def test_a_server_that_is_no_replica_is_not_read_as_one(servers: tuple[Server, Server]):
-    """One that was deposed and does not know it would show a past that nobody adds to."""
+async def test_a_server_that_is_no_replica_is_not_read_as_one(servers: tuple[PostgresServer, PostgresServer]):
+    """One that was deposed and does not know it would return data that is never updated."""
     primary, _ = servers
     database = Database(primary.url("pilotlight"), read_url=primary.url("pilotlight"))
-    async with database.read_widely() as session:
+    async with database.read_from_replica_if_fresh() as session:
         name = await session.scalar(text("SELECT current_setting('application_name')"))
     await database.close()
 

@@ -1,4 +1,4 @@
-"""A URL that names several servers: the one that takes writes is found, and found again."""
+"""A URL with several servers: the client finds the one that takes writes, and finds it again after a change."""
 
 from collections.abc import AsyncIterator
 
@@ -6,21 +6,21 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from server.db.engine import Database
-from server.db.servers import Servers
-from server.db.trouble import is_database_away, is_database_gone
-from server.db.url import each_server, shown
-from tests.ha.streaming import Server, primary_and_replica
-from tests.processes import free_port, sooner_or_later
+from server.db.database import Database
+from server.db.hosts import PrimaryConnector, redacted, split_hosts
+from server.db.outages import is_database_outage, is_database_unavailable
+from tests.ha.streaming import PostgresServer, primary_and_replica
+from tests.support.processes import free_port
+from tests.support.waiting import until
 
 
 @pytest.fixture
-async def servers() -> AsyncIterator[tuple[Server, Server]]:
+async def servers() -> AsyncIterator[tuple[PostgresServer, PostgresServer]]:
     async with primary_and_replica() as both:
         yield both
 
 
-def url_of(*servers: Server) -> str:
+def url_of(*servers: PostgresServer) -> str:
     hosts = ",".join(f"127.0.0.1:{server.port}" for server in servers)
     return f"postgresql://postgres@{hosts}/postgres"
 
@@ -41,23 +41,23 @@ async def port_of(database: Database) -> int:
         ("postgresql://u@/n?host=/run/pg", ["postgresql://u@/n?host=%2Frun%2Fpg"]),
     ],
 )
-def test_a_url_is_taken_apart(url: str, each: list[str]):
-    assert each_server(url) == each
-    assert ":p@" not in shown(url)
+def test_a_url_with_several_hosts_is_parsed(url: str, each: list[str]):
+    assert split_hosts(url) == each
+    assert ":p@" not in redacted(url)
 
 
-async def test_the_one_that_takes_writes_is_used_wherever_it_stands(servers: tuple[Server, Server]):
+async def test_the_one_that_takes_writes_is_used_wherever_it_stands(servers: tuple[PostgresServer, PostgresServer]):
     primary, replica = servers
-    gone = Server(replica.data, free_port())
+    gone = PostgresServer(replica.data, free_port())
     for order in ((replica, primary), (gone, replica, primary), (primary, replica)):
         database = Database(url_of(*order))
         assert await port_of(database) == primary.port
         await database.close()
 
 
-async def test_a_replica_alone_is_as_good_as_away(servers: tuple[Server, Server]):
+async def test_a_replica_alone_is_as_good_as_away(servers: tuple[PostgresServer, PostgresServer]):
     _, replica = servers
-    for url in (url_of(replica), url_of(replica, Server(replica.data, free_port()))):
+    for url in (url_of(replica), url_of(replica, PostgresServer(replica.data, free_port()))):
         database = Database(url)
         with pytest.raises(Exception) as through_the_pool:  # noqa: PT011 - what kind it is, is the question
             await port_of(database)
@@ -65,12 +65,12 @@ async def test_a_replica_alone_is_as_good_as_away(servers: tuple[Server, Server]
             await database.connect()
         await database.close()
         for raised in (through_the_pool, directly):
-            assert is_database_away(raised.value)
-        assert is_database_gone(through_the_pool.value)
+            assert is_database_unavailable(raised.value)
+        assert is_database_outage(through_the_pool.value)
 
 
-async def test_everybody_moves_to_the_promoted_one_though_the_deposed_one_still_takes_writes(
-    servers: tuple[Server, Server],
+async def test_connections_go_to_the_promoted_server_though_the_old_one_takes_writes(
+    servers: tuple[PostgresServer, PostgresServer],
 ):
     """Two that take writes: the younger timeline is the right one, and connections to the other are cut."""
     primary, replica = servers
@@ -80,21 +80,21 @@ async def test_everybody_moves_to_the_promoted_one_though_the_deposed_one_still_
 
     await replica.ask("SELECT pg_promote()")
 
-    async def has_moved() -> bool:
-        await database.look_around()
+    async def is_at_the_replica() -> bool:
+        await database.check_primary()
         try:
             return await port_of(database) == replica.port
         except Exception:  # noqa: BLE001 - the pool's connection was cut, too
             return False
 
-    await sooner_or_later(has_moved)
+    await until(is_at_the_replica)
     assert kept.is_closed()
     assert await primary.ask("SELECT pg_is_in_recovery()") is False
     await database.close()
 
 
-async def test_a_single_server_is_not_looked_around_from(servers: tuple[Server, Server]):
+async def test_with_a_single_server_no_other_is_searched_for(servers: tuple[PostgresServer, PostgresServer]):
     primary, _ = servers
-    alone = Servers(primary.url())
-    await alone.look_around()
-    assert not alone.are_many
+    alone = PrimaryConnector(primary.url())
+    await alone.check_primary()
+    assert not alone.has_several

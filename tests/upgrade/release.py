@@ -1,4 +1,4 @@
-"""The code of the previous release, taken out of git."""
+"""Checks out the code of the previous release from git."""
 
 import io
 import subprocess
@@ -6,7 +6,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from tests.processes import ROOT
+from tests.support.processes import ROOT
 
 # The newest migration of the previous release. When one is made, this becomes the newest of what was released then.
 PREVIOUS_HEAD = "0006"
@@ -28,7 +28,8 @@ def previous_release(folder: Path) -> str | None:
 
 def command_of(folder: Path) -> tuple[str, ...]:
     """How its `pilotlight` is run: from that folder, with the libraries of this environment."""
-    start = f"import sys; sys.path.insert(0, {str(folder)!r}); from server.cli import main; main()"
+    module = "server.cli.main" if (folder / "server" / "cli" / "main.py").is_file() else "server.cli"
+    start = f"import sys; sys.path.insert(0, {str(folder)!r}); from {module} import main; main()"
     return (sys.executable, "-c", start)
 
 

@@ -1,4 +1,4 @@
-"""What a migration may do while processes of the previous release go on working with the same tables."""
+"""Rules for migrations that run while processes of the previous release use the same tables."""
 
 import re
 
@@ -11,7 +11,7 @@ INDEXES = re.compile(
     r"\bCREATE\s+(?:UNIQUE\s+)?INDEX\s+(?!CONCURRENTLY)[^;\"]*?\bON\s+(?:ONLY\s+)?(\w+)", re.IGNORECASE
 )
 ALTERS = re.compile(r"\bALTER\s+TABLE\s+(?:IF\s+EXISTS\s+)?(\w+)([^\"]*)", re.IGNORECASE)
-# Each reads or rewrites every row while nobody else gets in.
+# Each scans or rewrites every row under an exclusive lock.
 SLOW = {
     "ADD CONSTRAINT without NOT VALID": re.compile(
         r"\bADD\s+CONSTRAINT\s+\w+\s+(?:CHECK|FOREIGN)(?![^\"]*NOT\s+VALID)", re.IGNORECASE
@@ -39,8 +39,8 @@ def sins_of(upgrade: str, *, oldest_code: str | None = None) -> list[str]:
     ]
     for table, changes in ALTERS.findall(upgrade):
         if table.lower() not in own | SMALL:
-            sins += [f"{what} on {table} keeps everybody waiting" for what, it in SLOW.items() if it.search(changes)]
+            sins += [f"{what} on {table} blocks all other sessions" for what, it in SLOW.items() if it.search(changes)]
     if oldest_code is None and (found := TAKES_AWAY.search(upgrade)):
         words = " ".join(found[0].split())
-        sins.append(f"{words} takes away what the previous release may use: say from when on nobody does, oldest_code")
+        sins.append(f"{words} takes away what the previous release may use: say since when it is unused, oldest_code")
     return sins

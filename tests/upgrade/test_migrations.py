@@ -1,4 +1,4 @@
-"""Migrations keep nobody waiting and take nothing away from the release before."""
+"""Migrations do not block, and remove nothing that the previous release uses."""
 
 import asyncio
 import importlib
@@ -14,10 +14,10 @@ from sqlalchemy import Connection
 
 import migrations.versions
 from migrations.large import create_index, drop_index
-from server.db.engine import Database
+from server.db.database import Database
 from server.db.migrate import check_is_current, known_head, upgrade
 from server.errors import StartupProblem
-from tests.conftest import DatabaseMaker
+from tests.support.databases import DatabaseMaker
 from tests.upgrade.release import PREVIOUS_HEAD
 from tests.upgrade.rules import sins_of
 
@@ -25,7 +25,7 @@ NEW = [name for _, name, _ in pkgutil.iter_modules(migrations.versions.__path__)
 
 
 @pytest.mark.parametrize("name", NEW)
-def test_a_migration_after_the_last_release_keeps_nobody_waiting_and_takes_nothing_away(name: str):
+def test_a_migration_after_the_last_release_neither_blocks_nor_removes(name: str):
     migration = importlib.import_module(f"migrations.versions.{name}")
     source = inspect.getsource(migration.upgrade)
 
@@ -55,7 +55,7 @@ def test_what_is_forbidden_is_noticed(statement: str, sin: str):
     assert [each for each in found if each.startswith(sin)], found
 
 
-def test_taking_away_is_allowed_to_who_says_from_when_on_nobody_uses_it():
+def test_a_removal_is_allowed_if_it_declares_since_when_it_is_unused():
     source = upgrade_with("SET LOCAL lock_timeout = '5s'", "ALTER TABLE token DROP COLUMN hint")
 
     assert sins_of(source, oldest_code="0042") == []

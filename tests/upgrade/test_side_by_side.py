@@ -1,4 +1,4 @@
-"""Processes of the previous release and of this one over one database, while one is replaced by the other."""
+"""Processes of the previous release and of this one share a database during an upgrade."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from server.db.engine import Database
+from server.db.database import Database
 from server.db.migrate import current_revision, known_head
-from tests.conftest import DatabaseMaker
-from tests.flows.watcher import STORY, Caller, positions, story_of
-from tests.processes import ROOT, Pilotlight, free_port, pilotlight, run, sooner_or_later
+from tests.support.databases import DatabaseMaker
+from tests.support.processes import ROOT, Pilotlight, free_port, pilotlight, run
+from tests.support.waiting import until
+from tests.support.watcher import STORY, GraphQLClient, positions, story_of
 from tests.upgrade.release import PREVIOUS_HEAD, command_of, previous_release
 
 NEW = command_of(ROOT)
@@ -69,11 +70,11 @@ async def both(new_database: DatabaseMaker, tmp_path: Path) -> AsyncIterator[Bot
         "LOG_FORMAT": "json",
     }
     async with AsyncExitStack() as stack:
-        simulator = (sys.executable, "-m", "server.novita.simulator")
+        simulator = (sys.executable, "-m", "server.simulator")
         process = await stack.enter_async_context(
             pilotlight("--port", str(port), "--speed", "50", command=simulator, env={"PYTHONPATH": str(ROOT)})
         )
-        await sooner_or_later(lambda: _printed(process))
+        await until(lambda: _printed(process))
         yield Both(stack, command_of(folder), environment, url)
 
 
@@ -82,13 +83,13 @@ async def _printed(process: Pilotlight) -> bool:
     return "http://" in process.printed
 
 
-async def test_old_and_new_processes_share_work_and_watchers_over_one_migrated_database(both: Both):
+async def test_old_and_new_processes_share_jobs_and_subscribers_on_one_database(both: Both):
     await both.migrate(both.old)
     assert await both.revision() == PREVIOUS_HEAD
     old_api, old_url = await both.api(both.old)
     old_worker = await both.worker(both.old)
     secret = (await run("token", "create", "upgrade", env=both.environment, command=both.old)).printed.split()[-1]
-    by_old = Caller(old_url, secret)
+    by_old = GraphQLClient(old_url, secret)
     before = await by_old.create("before")
     await by_old.becomes(before, "READY", within=60)
 
@@ -97,7 +98,7 @@ async def test_old_and_new_processes_share_work_and_watchers_over_one_migrated_d
     assert await both.revision() == known_head()
     new_api, new_url = await both.api(NEW)
     new_worker = await both.worker(NEW)
-    by_new = Caller(new_url, secret)
+    by_new = GraphQLClient(new_url, secret)
 
     async with by_old.subscribed() as old_stream, by_new.subscribed() as new_stream:
         ids = [await (by_old, by_new)[number % 2].create(f"during-{number}") for number in range(12)]

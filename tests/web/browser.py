@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from server.building import find_npm
+from server.cli.build_pages import find_npm
 
 WEB = Path(__file__).parents[2] / "web"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -89,7 +89,7 @@ async def a_servant() -> AsyncIterator[Servant]:
     npm = await find_npm()
     process = await asyncio.create_subprocess_exec(
         npm.node,
-        "e2e/servant.mjs",
+        "e2e/driver.mjs",
         cwd=WEB,
         env={**os.environ, "CHROMIUM": CHROMIUM or ""},
         stdin=asyncio.subprocess.PIPE,

@@ -1,3 +1,5 @@
+"""Fixtures for tests of the dashboard: the built page, browsers and a server."""
+
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator
@@ -5,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from server.building import DASHBOARD, BuildFailed, build, find_npm
-from tests.processes import Up, up
+from server.cli.build_pages import DASHBOARD, BuildFailed, build, find_npm
+from tests.support.processes import Up, up
 from tests.web.browser import CHROMIUM, Servant, a_servant
 
 
 @pytest.fixture(scope="session")
 async def built() -> Path:
-    """The page, built from what is in the clone; test processes that want it at the same time take turns."""
+    """The page, built from what is in the clone; test processes that need it at the same time wait for each other."""
     try:
         await find_npm()
     except BuildFailed as problem:
         pytest.skip(f"no npm: {problem}")
-    if not await asyncio.to_thread(DASHBOARD.looks_fresh):
+    if not await asyncio.to_thread(DASHBOARD.is_fresh):
         await build(DASHBOARD)
     return DASHBOARD.folder / "dist"
 
@@ -32,7 +34,7 @@ async def servant(built: Path) -> AsyncIterator[Servant]:
 
 @pytest.fixture(scope="module")
 async def running(built: Path) -> AsyncIterator[Up]:
-    """One server for a module's tests; they don't disturb each other, because each looks at its own instances."""
+    """One server for a module's tests; they don't disturb each other, because each uses its own instances."""
     with tempfile.TemporaryDirectory(prefix="pilotlight-home-", ignore_cleanup_errors=True) as home:
         async with up(Path(home)) as running:
             yield running

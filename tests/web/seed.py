@@ -1,11 +1,12 @@
-"""A small fleet with something of everything, for pictures and for looking at every view."""
+"""Seeds a small fleet with an example of everything, for screenshots and for tests of every view."""
 
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 
-from tests.processes import Up, control, sooner_or_later
+from tests.support.processes import Up, control
+from tests.support.waiting import until
 
 CREATE = """
     mutation ($input: CreateInstanceInput!) {
@@ -55,17 +56,17 @@ async def seed(running: Up) -> Seeded:
             assert payload["errors"] == [], payload
             return str(payload["instance"]["id"])
 
-        async def until(id: str, *statuses: str) -> None:
+        async def until_status(id: str, *statuses: str) -> None:
             async def there() -> bool:
                 return (await ask(STATUS, id=id))["instance"]["status"] in statuses
 
-            await sooner_or_later(there, within=60)
+            await until(there, within=60)
 
         made = [await create(*each) for each in FLEET]
         for id in made:
-            await until(id, "READY")
+            await until_status(id, "READY")
         await ask("mutation ($id: ID!) { stopInstance(input: {id: $id}) { errors { code } } }", id=made[4])
-        await until(made[4], "EXITED")
+        await until_status(made[4], "EXITED")
 
         route = "POST /gpu/instance/create"
         refused = {"status": 400, "reason": "INSUFFICIENT_RESOURCE", "message": "insufficient resource"}
@@ -74,7 +75,7 @@ async def seed(running: Up) -> Seeded:
             {"kind": "pullFailure", "routes": [route], "times": 1},
         ]
         await control(running.ready["simulatorUrl"], "faults", {"faults": faults})
-        # Nobody listens at that port, so its deliveries are seen failing.
+        # No server listens on that port, so its deliveries fail.
         failed = await create(
             "sd-finetune",
             "RTX 4090 24GB",
@@ -83,5 +84,5 @@ async def seed(running: Up) -> Seeded:
             webhookUrl="http://127.0.0.1:9/events",
             image="no/such",
         )
-        await until(failed, "FAILED")
+        await until_status(failed, "FAILED")
         return Seeded(ready=made[0], failed=failed)

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.processes import up
+from tests.support.processes import up
 from tests.web.browser import WEB, run_node
 from tests.web.seed import seed
 

@@ -1,4 +1,4 @@
-"""Pages are built once, whole or not at all, and again when their sources change."""
+"""Pages are built once, atomically, and again when their sources change."""
 
 import asyncio
 import json
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from server import building
-from server.building import Builder, BuildFailed, Source, build, find_npm
-from server.pages import Standing
-from tests.processes import eventually
+from server.cli import build_pages
+from server.cli.build_pages import Builder, BuildFailed, Source, build, find_npm
+from server.http.pages import BuildStatus
+from tests.support.waiting import until
 
 # Counts its own builds, and puts dist into place at the end as the real ones do.
 SCRIPT = "echo x >> builds && mkdir -p dist && cat src/page.txt > dist/index.html"
@@ -27,18 +27,18 @@ async def page(tmp_path: Path) -> Source:
     (tmp_path / "package-lock.json").write_text(json.dumps(lock))
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "page.txt").write_text("one")
-    return Source("page", tmp_path, building.INPUTS)
+    return Source("page", tmp_path, build_pages.INPUTS)
 
 
 async def test_a_page_is_built_once_and_again_when_its_sources_change(page: Source):
-    assert not page.looks_fresh()
+    assert not page.is_fresh()
     await build(page)
-    assert page.looks_fresh()
+    assert page.is_fresh()
     await build(page)
     assert _builds(page) == 1
 
     (page.folder / "src" / "page.txt").write_text("two")
-    assert not page.looks_fresh()
+    assert not page.is_fresh()
     await build(page)
 
     assert (page.folder / "dist" / "index.html").read_text() == "two"
@@ -58,20 +58,20 @@ async def test_a_build_that_fails_says_what_was_said_and_is_made_again(page: Sou
     with pytest.raises(BuildFailed, match=r"page\.txt"):
         await build(page)
 
-    assert not page.looks_fresh()
+    assert not page.is_fresh()
     (page.folder / "src" / "page.txt").write_text("again")
     await build(page)
-    assert page.looks_fresh()
+    assert page.is_fresh()
 
 
 async def test_a_builder_works_beside_the_rest_and_says_when_it_is_done(page: Source):
     builder = Builder((page,))
 
-    async with builder.at_work():
-        assert builder.standing is Standing.BUILDING
-        await eventually(lambda: builder.standing is not Standing.BUILDING, within=60)
+    async with builder.in_background():
+        assert builder.status is BuildStatus.BUILDING
+        await until(lambda: builder.status is not BuildStatus.BUILDING, within=60)
 
-    assert page.looks_fresh()
+    assert page.is_fresh()
 
 
 async def test_a_builder_that_is_stopped_leaves_nothing_half_done(page: Source):
@@ -80,27 +80,27 @@ async def test_a_builder_that_is_stopped_leaves_nothing_half_done(page: Source):
     (page.folder / "package.json").write_text(json.dumps(package))
     builder = Builder((page,))
 
-    async with builder.at_work():
-        await eventually((page.folder / "begun").exists, within=60)
+    async with builder.in_background():
+        await until((page.folder / "begun").exists, within=60)
 
-    assert not page.looks_fresh()
-    async with asyncio.timeout(10), building._alone(page.folder / ".building"):  # pyright: ignore[reportPrivateUsage]
-        pass  # nobody holds the lock any more
+    assert not page.is_fresh()
+    async with asyncio.timeout(10), build_pages._exclusive_lock(page.folder / ".building"):  # pyright: ignore[reportPrivateUsage]
+        pass  # the lock is free again
 
 
 async def test_a_page_that_can_not_be_built_leaves_everything_else_alone(page: Source):
     (page.folder / "src" / "page.txt").unlink()
     builder = Builder((page,))
 
-    async with builder.at_work():
-        await eventually(lambda: builder.standing is Standing.FAILED, within=60)
+    async with builder.in_background():
+        await until(lambda: builder.status is BuildStatus.FAILED, within=60)
 
 
 async def test_where_there_is_no_clone_there_is_nothing_to_build(tmp_path: Path):
-    builder = Builder((Source("page", tmp_path, building.INPUTS),))
+    builder = Builder((Source("page", tmp_path, build_pages.INPUTS),))
 
-    async with builder.at_work():
-        await eventually(lambda: builder.standing is Standing.ABSENT)
+    async with builder.in_background():
+        await until(lambda: builder.status is BuildStatus.ABSENT)
 
     assert list(tmp_path.iterdir()) == []
 

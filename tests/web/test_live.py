@@ -1,4 +1,4 @@
-"""Stories of people who watch: a real server, database and simulator, and real browsers."""
+"""The dashboard updates live: a real server, database and simulator, and real browsers."""
 
 import shutil
 from pathlib import Path
@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.processes import Up, control, free_port, sooner_or_later, up
-from tests.web.asking import ask
+from tests.support.processes import Up, control, free_port, up
+from tests.support.waiting import until
 from tests.web.browser import Browser, Servant
+from tests.web.requests import ask
 
 COUNT = "{ instances { totalCount } }"
 TRANSITIONS = ["Ready", "Health checking", "Running", "Starting", "Creating"]  # newest first, as the page shows them
@@ -16,30 +17,33 @@ TRANSITIONS = ["Ready", "Health checking", "Running", "Starting", "Creating"]  #
 
 async def test_a_create_is_watched_to_ready_in_two_browsers_at_once(servant: Servant, running: Up):
     base = running.graphql_url.removesuffix("/graphql")
-    watcher = await servant.open("watcher", f"{base}/")
-    await watcher.wait(".empty")
+    viewer = await servant.open("viewer", f"{base}/")
+    await viewer.wait(".empty")
     creator = await servant.open("creator", f"{base}/#/create")
     await creator.wait(".candidates li.best")
 
     await creator.fill("label:has-text('Name') + input", "trainer")
-    await creator.click(".segments label:has-text('An image')")
+    await creator.click(".segments label:has-text('Image')")
     await creator.fill("label:has-text('Image') + input", "nginx")
     await creator.fill("label:has-text('Ports') + input", "80")
     await creator.click("button:has-text('Create instance')")
-    assert "an hour" in await creator.text("dialog[open]")
+    assert "per hour" in await creator.text("dialog[open]")
     await creator.click("dialog[open] button[type=submit]")
 
     await creator.wait(".instance-head .chip.good")
-    await watcher.wait(".row:has-text('trainer') .chip.good")
-    await creator.wait(".timeline li:has-text('Create done')")
+    await viewer.wait(".row:has-text('trainer') .chip.good")
+    await creator.wait(".timeline li:has-text('Create succeeded')")
     assert await creator.texts(".timeline li:not(.minor) strong") == TRANSITIONS
-    assert (await watcher.text(".row:has-text('trainer') .cell-health")).strip() == "Healthy"
-    await creator.click("button:has-text('Probe now')")
-    await creator.wait("button:has-text('Probe now'):not([disabled])")
-    assert "Answers as it should" in await creator.text(".probe")
-    await watcher.wait(".burn .figure:not(:has-text('$0.00'))")
-    for browser in (watcher, creator):
-        assert await browser.report(base) == {"problems": [], "strangers": []}
+    assert (await viewer.text(".row:has-text('trainer') .cell-health")).strip() == "Healthy"
+    await creator.click("button:has-text('Run health check')")
+    await creator.wait("button:has-text('Run health check'):not([disabled])")
+    assert "Healthy" in await creator.text(".probe")
+    await viewer.wait(".cost .figure:not(:has-text('$0.00'))")
+    assert "1 billed now" in await viewer.text(".cost")
+    await viewer.fill("input[type=search]", "another")  # the price is that of the rows that are shown
+    await viewer.wait(".cost .figure:has-text('$0.00')")
+    for browser in (viewer, creator):
+        assert await browser.report(base) == {"problems": [], "otherHosts": []}
 
 
 @pytest.mark.timeout(400)
@@ -65,7 +69,7 @@ async def test_a_server_that_is_killed_and_comes_back_leaves_nothing_unseen(serv
             await browser.live()
         await fleet.wait(".row:has-text('survivor') .chip.good")
         await one.wait(".instance-head .chip.good")
-        await one.wait(".timeline li:has-text('Create done')")
+        await one.wait(".timeline li:has-text('Create succeeded')")
         await one.click("[data-tab=events]")
         shown = await one.texts(".raw-events summary .mono")
         assert shown == list(reversed(await _events(second, id)))
@@ -88,7 +92,7 @@ async def test_a_server_that_is_killed_and_comes_back_leaves_nothing_unseen(serv
 async def test_a_start_that_fails_says_why_and_what_can_be_done(servant: Servant, running: Up):
     create = "POST /gpu/instance/create"
     faults: list[dict[str, Any]] = [
-        {"kind": "error", "routes": [create], "times": 1, "status": 400, "reason": "RESOURCE_NOT_ENOUGH",
+        {"kind": "error", "routes": [create], "times": 1, "status": 400, "reason": "INSUFFICIENT_RESOURCE",
          "message": "the node has no GPU left"},
         {"kind": "pullFailure", "routes": [create], "times": 1},
     ]  # fmt: skip
@@ -99,9 +103,9 @@ async def test_a_start_that_fails_says_why_and_what_can_be_done(servant: Servant
 
     await page.wait(".banner.bad")
     banner = await page.text(".banner.bad")
-    assert "Why it failed" in banner
+    assert "Instance failed" in banner
     assert "IMAGE_PULL_FAILED" in banner
-    assert "What can be done now" in banner
+    assert "Available actions" in banner
     await page.click("[data-tab=operations]")
     await page.wait("td:has-text('Rejected')")
     rows = await page.texts(".tab-panel tbody tr")
@@ -109,7 +113,7 @@ async def test_a_start_that_fails_says_why_and_what_can_be_done(servant: Servant
     assert "Rejected" in rows[0]
     assert "no GPU left" in rows[0]
     assert "Created" in rows[1]
-    assert await page.report(base) == {"problems": [], "strangers": []}
+    assert await page.report(base) == {"problems": [], "otherHosts": []}
 
 
 async def test_the_keyboard_filters_selects_and_stops_several(servant: Servant, running: Up):
@@ -169,7 +173,7 @@ async def test_what_is_wrong_is_said_beside_the_field(servant: Servant, running:
     assert await ask(running, COUNT) == before
 
 
-# The socket tells first, and over HTTP it is heard when somebody has signed in.
+# The socket reports it first; HTTP requests report it after a sign-in.
 LATE_REFUSALS = """
     window.refusals = 0;
     const ask = window.fetch;
@@ -187,7 +191,7 @@ LATE_REFUSALS = """
 
 async def test_without_a_development_token_the_page_asks_for_one(servant: Servant, running: Up):
     base = running.graphql_url.removesuffix("/graphql")
-    # A name that somebody else could point here gets no token.
+    # A host name that another party could point here gets no token.
     page = await servant.open("stranger", base.replace("127.0.0.1", "rebound.localhost"))
 
     await page.wait(".sign-in")
@@ -198,7 +202,7 @@ async def test_without_a_development_token_the_page_asks_for_one(servant: Servan
     await page.fill("input[type=password]", running.token)
     await page.press("Enter")
     await page.live()
-    await sooner_or_later(lambda: page.evaluate("window.refusals > 0"), within=60)
+    await until(lambda: page.evaluate("window.refusals > 0"), within=60)
     await page.live()  # what is said of the wrong one is not said of this one
     assert await page.evaluate("sessionStorage.length") == 1
 
@@ -207,7 +211,7 @@ async def _all_ready(page: Browser, number: int) -> None:
     async def are_ready() -> bool:
         return len(await page.texts(".row:not(.head) .chip.good")) >= number
 
-    await sooner_or_later(are_ready, within=60)
+    await until(are_ready, within=60)
 
 
 async def _create(running: Up, *, name: str, image: str = "nginx") -> str:

@@ -1,12 +1,12 @@
-"""The parts of the page that only think are tested by Node's own test runner."""
+"""Runs the page's pure functions under Node's test runner."""
 
 import asyncio
 import json
 import re
 from pathlib import Path
 
-from schema.documents.persisted import read_persisted
-from server.building import find_npm
+from server.cli.build_pages import find_npm
+from server.graphql.documents.persisted import read_persisted
 
 
 async def test_what_the_page_thinks_is_right(built: Path):

@@ -1,4 +1,4 @@
-"""Who gets the development token with the page, and what is shown where there is no page."""
+"""Which requests get the development token with the page, and what is served without a built page."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,8 +7,8 @@ import httpx2
 import pytest
 from starlette.applications import Starlette
 
-from server import pages
-from server.pages import Development, Pages, Standing
+from server.http import pages
+from server.http.pages import BuildStatus, Development, Pages
 
 SECRET = "pl_" + "x" * 43
 
@@ -33,7 +33,7 @@ async def client(built: Path) -> AsyncIterator[httpx2.AsyncClient]:
 @pytest.mark.parametrize(
     "host", ["127.0.0.1:8000", "localhost:8000", "localhost", "[::1]:8000", "127.0.0.2", "LOCALHOST"]
 )
-async def test_somebody_at_this_machine_gets_the_token_with_the_page(client: httpx2.AsyncClient, host: str):
+async def test_a_local_request_gets_the_token_with_the_page(client: httpx2.AsyncClient, host: str):
     answer = await client.get("/", headers={"host": host})
 
     assert f'<script type="application/json" id="pilotlight">{{"token": "{SECRET}"}}</script></head>' in answer.text
@@ -53,7 +53,7 @@ async def test_somebody_at_this_machine_gets_the_token_with_the_page(client: htt
         {"host": "127.0.0.1:8000", "via": "1.1 proxy"},
     ],
 )
-async def test_nobody_else_gets_the_token(client: httpx2.AsyncClient, headers: dict[str, str]):
+async def test_no_other_request_gets_the_token(client: httpx2.AsyncClient, headers: dict[str, str]):
     answer = await client.get("/", headers=headers)
 
     assert answer.status_code == 200
@@ -120,9 +120,9 @@ async def test_without_a_page_the_server_says_how_to_build_one(tmp_path: Path, m
     assert "http-equiv" not in answer.text
 
 
-async def test_a_page_that_is_being_built_says_so_and_looks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_page_that_is_being_built_says_so_and_reloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pages, "DASHBOARD", (tmp_path / "nothing",))
-    async with _client(Pages(Development(standing=lambda: Standing.BUILDING))) as client:
+    async with _client(Pages(Development(build_status=lambda: BuildStatus.BUILDING))) as client:
         answer = await client.get("/")
 
     assert "being built" in answer.text

@@ -1,11 +1,12 @@
-"""Logging in to an instance from its page: the password is there only while somebody wants to see it."""
+"""SSH access on an instance's page: the password is in the page only while it is shown."""
 
 import json
 from typing import Any
 
-from tests.processes import Up, control, sooner_or_later
-from tests.web.asking import ask
+from tests.support.processes import Up, control
+from tests.support.waiting import until
 from tests.web.browser import WEB, Browser, Servant
+from tests.web.requests import ask
 
 ACCESS = "query ($id: ID!) { sshAccess(instanceId: $id) { command password isRunning } }"
 TOKEN = 'mutation { createToken(input: {name: "looks only", role: READER}) { secret errors { code } } }'
@@ -33,7 +34,7 @@ async def test_the_password_is_in_the_page_only_after_a_click_and_until_the_next
     await page.wait(SHOW)
     assert not await _has(page, access["password"])
     assert access["password"] not in await page.evaluate("JSON.stringify({...sessionStorage, ...localStorage})")
-    assert await page.report(_base(running)) == {"problems": [], "strangers": []}
+    assert await page.report(_base(running)) == {"problems": [], "otherHosts": []}
 
 
 async def test_after_a_restart_the_page_shows_the_new_way_in(servant: Servant, running: Up):
@@ -54,7 +55,7 @@ async def test_after_a_restart_the_page_shows_the_new_way_in(servant: Servant, r
     assert access["password"] != before
 
 
-async def test_with_the_provider_away_the_page_says_so_and_asks_again_when_told_to(servant: Servant, running: Up):
+async def test_with_the_provider_away_the_page_says_so_and_retries_on_request(servant: Servant, running: Up):
     id = await _ready(running, "away")
     page = await servant.open("away", f"{_base(running)}/#/instances/{id}")
     await page.wait(SHOW)
@@ -82,7 +83,7 @@ async def test_a_reader_is_not_offered_to_log_in(servant: Servant, running: Up):
     await page.press("Enter")
     await page.wait(".reach li")
     # Known for a READER from here on: until then this is offered.
-    await page.wait("button:has-text('Probe now')", state="detached")
+    await page.wait("button:has-text('Run health check')", state="detached")
 
     assert await page.texts(".reach .ssh") == []
     assert "SSH" not in await page.text("main")
@@ -120,4 +121,4 @@ async def _until(running: Up, id: str, status: str) -> None:
         found = await ask(running, "query ($id: ID!) { instance(id: $id) { status } }", id=id)
         return bool(found["instance"]["status"] == status)
 
-    await sooner_or_later(is_there, within=60)
+    await until(is_there, within=60)

@@ -1,10 +1,11 @@
-"""Stories of people with other tokens, and of names that others have chosen."""
+"""Users with other tokens and roles, and hostile names, in the dashboard."""
 
 from typing import Any
 
 import aiohttp
 
-from tests.processes import Up, sooner_or_later
+from tests.support.processes import Up
+from tests.support.waiting import until
 from tests.web.browser import Browser, Servant
 
 HOSTILE = '<img src=x onerror="window.hacked=1"><b>&amp;'
@@ -20,7 +21,7 @@ async def test_a_token_that_is_revoked_ends_the_page_and_says_so(servant: Servan
     assert await page.evaluate("sessionStorage.length") == 0
 
 
-async def test_whoever_may_only_read_is_offered_nothing_to_change(servant: Servant, running: Up):
+async def test_a_reader_is_offered_no_action(servant: Servant, running: Up):
     instance = await _create(running, "looked-at")
     _, secret = await _token(running, "reader", "READER")
     page = await _signed_in(servant, running, "reader", secret)
@@ -53,24 +54,24 @@ async def test_what_others_have_named_is_shown_as_text(servant: Servant, running
     assert HOSTILE in await page.text(".instance-head")
     assert await page.evaluate("window.hacked === undefined")
     assert await page.evaluate("document.querySelectorAll('main img').length") == 0
-    assert await page.report(base) == {"problems": [], "strangers": []}
+    assert await page.report(base) == {"problems": [], "otherHosts": []}
 
 
-async def test_a_kind_of_work_that_is_held_back_is_seen_by_all_who_watch(servant: Servant, running: Up):
-    """Both come straight to the view: it is watched from the first moment, not only after another one."""
+async def test_pausing_a_job_kind_is_shown_in_every_browser(servant: Servant, running: Up):
+    """Both browsers open the view directly, one by its former address: it subscribes without another view first."""
     await _create(running, "worked-on")
     base = running.graphql_url.removesuffix("/graphql")
-    page = await servant.open("holder", f"{base}/#/work")
-    other = await servant.open("watcher-of-work", f"{base}/#/work")
+    page = await servant.open("jobs-pauser", f"{base}/#/jobs")
+    other = await servant.open("jobs-watcher", f"{base}/#/work")
     for browser in (page, other):
         await browser.wait("table.kinds tr:has-text('Create instance')")
 
-    await page.click("button[aria-label='Hold back: Create instance']")
+    await page.click("button[aria-label='Pause: Create instance']")
     await page.click("dialog[open] button[type=submit]")
-    await other.wait("tr:has-text('Create instance') .chip:has-text('Held back')")
+    await other.wait("tr:has-text('Create instance') .chip:has-text('Paused')")
 
-    await other.click("button[aria-label='Let go: Create instance']")
-    await page.wait("tr:has-text('Create instance') .chip:has-text('Held back')", state="detached")
+    await other.click("button[aria-label='Resume: Create instance']")
+    await page.wait("tr:has-text('Create instance') .chip:has-text('Paused')", state="detached")
 
 
 async def _signed_in(servant: Servant, running: Up, name: str, secret: str) -> Browser:
@@ -111,7 +112,7 @@ async def _create(running: Up, name: str, **more: Any) -> str:
             "status": "READY"
         }
 
-    await sooner_or_later(is_ready, within=60)
+    await until(is_ready, within=60)
     return id
 
 

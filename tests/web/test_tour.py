@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.processes import Up
+from tests.support.processes import Up
 from tests.web.browser import CHROMIUM, run_node
 from tests.web.seed import seed
 
@@ -23,7 +23,7 @@ async def test_every_view_is_well_in_both_themes_wide_and_narrow(running: Up):
     report: dict[str, Any] = json.loads(said)
     assert len(report["visited"]) == 40
     assert report["problems"] == []
-    assert report["strangers"] == []
+    assert report["otherHosts"] == []
     assert report["overflowing"] == []
     assert [each for each in report["axe"] if each["impact"] in ("serious", "critical")] == []
 

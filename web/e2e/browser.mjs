@@ -1,4 +1,4 @@
-// A browser with a fresh profile that talks to nobody but the page's own server, and remembers what went wrong.
+// Opens Chromium with a fresh profile, and records console problems and the hosts that were contacted.
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -11,8 +11,8 @@ const ARGUMENTS = [
   "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--force-color-profile=srgb",
 ];
 
-// Generous: the machine may be slow, and a test that waits longer than needed costs nothing when all is well.
-export const PATIENCE = 60_000;
+// Generous, because the machine may be slow; a test that passes does not wait for it.
+export const TIMEOUT = 60_000;
 
 export async function open({ width = 1280, height = 800, theme = "light", ...more } = {}) {
   const profile = mkdtempSync(join(tmpdir(), "pilotlight-browser-"));
@@ -25,7 +25,7 @@ export async function open({ width = 1280, height = 800, theme = "light", ...mor
     ...more,
   });
   const page = context.pages()[0] ?? (await context.newPage());
-  page.setDefaultTimeout(PATIENCE);
+  page.setDefaultTimeout(TIMEOUT);
   const problems = [];
   const requests = [];
   page.on("console", (message) => {
@@ -46,8 +46,8 @@ export async function open({ width = 1280, height = 800, theme = "light", ...mor
   };
 }
 
-// Hosts that were asked for anything, but for the page's own.
-export function strangers(requests, base) {
+// Hosts other than the page's own that received a request.
+export function otherHosts(requests, base) {
   const own = new URL(base).host;
   return [...new Set(requests.map((url) => new URL(url)).filter((url) => url.host !== own && url.protocol !== "data:").map((url) => url.host))];
 }

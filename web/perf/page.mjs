@@ -1,4 +1,4 @@
-// The fleet page under load: long tasks, memory, and how soon it answers a person.
+// Measures the fleet page under load: long tasks, memory, and response times of user actions.
 //   node perf/page.mjs URL TOKEN SECONDS INSTANCES
 import { isLive, open } from "../e2e/browser.mjs";
 
@@ -34,9 +34,9 @@ const samples = [];
 const answers = [];
 const end = Date.now() + seconds * 1000;
 let last = { frames, at: Date.now() };
-let turn = 0;
+let round = 0;
 while (Date.now() < end) {
-  answers.push(...(await useIt(turn++)));
+  answers.push(...(await measureActions(round++)));
   await page.waitForTimeout(Math.max(0, Math.min(SAMPLE, end - Date.now())));
   await session.send("HeapProfiler.collectGarbage");
   const { usedSize } = await session.send("Runtime.getHeapUsage");
@@ -60,16 +60,16 @@ async function longest() {
   return page.evaluate(() => Math.max(0, ...globalThis.longTasks.map((each) => each.took)));
 }
 
-// What a person does: scroll, sort, filter. How long until the next picture?
-async function useIt(number) {
-  const found = [];
+// Scrolls, sorts and filters; measures the time until the next frame.
+async function measureActions(number) {
+  const times = [];
   for (const name of ["scroll", "sort", "filter"]) {
     const took = await page.evaluate(
-      ([deed, at]) => {
+      ([action, at]) => {
         const start = performance.now();
-        if (deed === "scroll") document.querySelector(".virtual").scrollTo(0, (at * 4000) % 200_000);
-        if (deed === "sort") document.querySelectorAll(".sort")[at % 7].click();
-        if (deed === "filter") {
+        if (action === "scroll") document.querySelector(".virtual").scrollTo(0, (at * 4000) % 200_000);
+        if (action === "sort") document.querySelectorAll(".sort")[at % 7].click();
+        if (action === "filter") {
           const field = document.querySelector("input[type=search]");
           field.value = at % 2 ? "" : "gpu-1";
           field.dispatchEvent(new Event("input", { bubbles: true }));
@@ -80,7 +80,7 @@ async function useIt(number) {
       },
       [name, number],
     );
-    found.push({ name, took });
+    times.push({ name, took });
   }
-  return found;
+  return times;
 }

@@ -1,4 +1,4 @@
-// Puts a finished build into place: whoever asks for the page meanwhile gets the old one or the new one, whole.
+// Replaces dist/ with the finished build by renaming, so that a request meanwhile gets the old or the new page as a whole.
 import { copyFileSync, existsSync, renameSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";

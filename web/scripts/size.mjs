@@ -1,4 +1,4 @@
-// What a first visit loads, gzipped: the page, and every script and style that it names.
+// Prints the gzipped size of a first visit (the page, its scripts and styles), and fails above the limit.
 import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";

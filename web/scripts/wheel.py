@@ -1,4 +1,4 @@
-"""Puts the built dashboard and GraphiQL into the wheel. A wheel without them works; the server then says so at /."""
+"""Adds the built dashboard and GraphiQL to the wheel. Without them the server shows a placeholder page at /."""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ PAGES = {"web/dist": "server/built/dashboard", "web/graphiql/dist": "server/buil
 class PagesHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
-            return  # a clone serves them from where they are built, so that a new build is seen at once
+            return  # a clone serves the build folders directly, so that a new build takes effect at once
         for source, target in PAGES.items():
             if (Path(self.root) / source / "index.html").is_file():
                 build_data["force_include"][str(Path(self.root) / source)] = target

@@ -1,8 +1,8 @@
-// The frame: where one can go, whether one is connected, and the view in the middle.
+// The page’s frame: navigation, connection status and the current view.
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
-import { connect } from "./api/live.ts";
+import { connect } from "./api/subscriptions.ts";
 import { followFleet } from "./live/fleet.ts";
-import { learnViewer } from "./live/viewer.ts";
+import { loadViewer } from "./live/viewer.ts";
 import { type Route, route } from "./route.ts";
 import { token } from "./session.ts";
 import { type Theme, theme } from "./theme.ts";
@@ -13,16 +13,16 @@ import { Toasts } from "./ui/toasts.tsx";
 import { CreateView } from "./views/create.tsx";
 import { FleetView } from "./views/fleet.tsx";
 import { InstanceView } from "./views/instance.tsx";
+import { JobsView } from "./views/jobs.tsx";
 import { MarketView } from "./views/market.tsx";
 import { SettingsView } from "./views/settings.tsx";
 import { SignIn } from "./views/sign-in.tsx";
-import { WorkView } from "./views/work.tsx";
 
-const PLACES: readonly { view: Route["view"]; hash: string; text: string; icon: IconName }[] = [
+const NAVIGATION: readonly { view: Route["view"]; hash: string; text: string; icon: IconName }[] = [
   { view: "fleet", hash: "#/", text: "Fleet", icon: "fleet" },
   { view: "create", hash: "#/create", text: "Create", icon: "create" },
   { view: "market", hash: "#/market", text: "Market", icon: "market" },
-  { view: "work", hash: "#/work", text: "Work", icon: "work" },
+  { view: "jobs", hash: "#/jobs", text: "Jobs", icon: "jobs" },
   { view: "settings", hash: "#/settings", text: "Settings", icon: "settings" },
 ];
 
@@ -32,29 +32,29 @@ export function App() {
 
 function Frame() {
   const main = useRef<HTMLElement>(null);
-  const place = route.value;
-  const here = place.view === "instance" ? "fleet" : place.view;
+  const current = route.value;
+  const section = current.view === "instance" ? "fleet" : current.view;
 
-  // A layout effect: it comes before the effects of the views, which subscribe as soon as they are shown.
+  // A layout effect runs before the views’ effects, which subscribe on this connection.
   useLayoutEffect(() => {
     const disconnect = connect();
-    const unfollow = followFleet();
-    const forget = learnViewer();
+    const unfollowFleet = followFleet();
+    const clearViewer = loadViewer();
     return () => {
-      forget();
-      unfollow();
+      clearViewer();
+      unfollowFleet();
       disconnect();
     };
   }, []);
 
-  // Whoever reads with the ears or the keyboard begins at the top of the new view.
+  // Screen readers and keyboards start at the top of a new view.
   const isFirst = useRef(true);
-  const where = place.view === "instance" ? place.id : place.view;
+  const focusKey = current.view === "instance" ? current.id : current.view;
   useEffect(() => {
-    document.title = `${PLACES.find((each) => each.view === here)?.text ?? "Fleet"} · Pilotlight`;
+    document.title = `${NAVIGATION.find((each) => each.view === section)?.text ?? "Fleet"} · Pilotlight`;
     if (isFirst.current) isFirst.current = false;
     else main.current?.focus();
-  }, [where]);
+  }, [focusKey]);
 
   return (
     <div class="frame">
@@ -68,15 +68,15 @@ function Frame() {
       >
         Skip to content
       </a>
-      <nav class="rail" aria-label="Views">
+      <nav class="rail" aria-label="Main navigation">
         <a class="brand" href="#/">
           <Flame />
           <span>Pilotlight</span>
         </a>
         <ul>
-          {PLACES.map((each) => (
+          {NAVIGATION.map((each) => (
             <li key={each.view}>
-              <a href={each.hash} aria-current={each.view === here ? "page" : undefined}>
+              <a href={each.hash} aria-current={each.view === section ? "page" : undefined}>
                 <Icon name={each.icon} />
                 <span>{each.text}</span>
               </a>
@@ -89,7 +89,7 @@ function Frame() {
         </div>
       </nav>
       <main id="main" ref={main} tabIndex={-1}>
-        <View place={place} />
+        <View route={current} />
       </main>
       <Toasts />
       <Confirmation />
@@ -97,18 +97,18 @@ function Frame() {
   );
 }
 
-function View({ place }: { place: Route }) {
-  switch (place.view) {
+function View({ route }: { route: Route }) {
+  switch (route.view) {
     case "fleet":
       return <FleetView />;
     case "instance":
-      return <InstanceView key={place.id} id={place.id} />;
+      return <InstanceView key={route.id} id={route.id} />;
     case "create":
-      return <CreateView key={`${place.product} ${place.region}`} product={place.product} region={place.region} />;
+      return <CreateView key={`${route.product} ${route.region}`} product={route.product} region={route.region} />;
     case "market":
       return <MarketView />;
-    case "work":
-      return <WorkView />;
+    case "jobs":
+      return <JobsView />;
     case "settings":
       return <SettingsView />;
   }

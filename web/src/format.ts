@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Numbers and times as text.
 export interface Money {
   readonly amountMicros: number;
   readonly currency: string;
@@ -9,13 +9,13 @@ export function money(value: Money | null | undefined, digits = 3): string {
   return `$${(value.amountMicros / 1_000_000).toFixed(digits)}`;
 }
 
-// A month of 730 hours, as clouds count.
+// A month has 730 hours, as in other clouds’ price lists.
 export function perMonth(value: Money | null | undefined): string {
   if (!value) return "–";
   return `$${Math.round((value.amountMicros / 1_000_000) * 730).toLocaleString("en-US")}`;
 }
 
-// For what may be over in no time.
+// For durations that may be below a second.
 export function brief(milliseconds: number): string {
   return milliseconds < 1000 ? `${Math.max(0, Math.round(milliseconds))} ms` : duration(milliseconds);
 }

@@ -1,3 +1,4 @@
+// Renders the dashboard into the page.
 import { render } from "preact";
 import { App } from "./app.tsx";
 import "./style/base.css";

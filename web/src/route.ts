@@ -1,8 +1,8 @@
-// Where in the page one is: the part of the address behind #, so that any server can serve it.
+// The current view, kept in the URL’s fragment: the server needs only one page.
 import { signal } from "@preact/signals";
 
 export type Route =
-  | { readonly view: "fleet" | "market" | "work" | "settings" }
+  | { readonly view: "fleet" | "market" | "jobs" | "settings" }
   | { readonly view: "create"; readonly product: string | null; readonly region: string | null }
   | { readonly view: "instance"; readonly id: string };
 
@@ -17,10 +17,11 @@ export function read(hash: string): Route {
   const [first, second] = path.split("/");
   if (first === "instances" && second) return { view: "instance", id: decodeURIComponent(second) };
   if (first === "create") {
-    const given = new URLSearchParams(query);
-    return { view: "create", product: given.get("product"), region: given.get("region") };
+    const parameters = new URLSearchParams(query);
+    return { view: "create", product: parameters.get("product"), region: parameters.get("region") };
   }
-  if (first === "market" || first === "work" || first === "settings") return { view: first };
+  if (first === "market" || first === "jobs" || first === "settings") return { view: first };
+  if (first === "work") return { view: "jobs" }; // the view's former address, which may be bookmarked
   return { view: "fleet" };
 }
 

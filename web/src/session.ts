@@ -1,36 +1,37 @@
-// Who is asking: the token that came with the page, else one that was typed in, kept until the tab is closed.
+// The token: from the page itself or typed in; a typed one is kept in sessionStorage, that is until the tab is closed.
 import { signal } from "@preact/signals";
 
-const KEPT = "pilotlight:token";
+const STORAGE_KEY = "pilotlight:token";
 
-export const token = signal<string | null>(given() ?? sessionStorage.getItem(KEPT));
-export const refused = signal<string | null>(null);
+export const token = signal<string | null>(tokenInPage() ?? sessionStorage.getItem(STORAGE_KEY));
+export const signInError = signal<string | null>(null);
 
 export function signIn(secret: string): void {
-  sessionStorage.setItem(KEPT, secret);
-  refused.value = null;
+  sessionStorage.setItem(STORAGE_KEY, secret);
+  signInError.value = null;
   token.value = secret;
 }
 
 export function signOut(): void {
-  leave(null);
+  clear(null);
 }
 
-// The server knows no such token. It may say so twice, over HTTP and the socket, and late: somebody may be here by then.
-export function refuse(secret: string, why: string): void {
-  if (token.value === secret) leave(why);
+// The server rejected this token. It may say so twice, over HTTP and the WebSocket, and late: another token may be in
+// use by then, and stays.
+export function rejectToken(secret: string, message: string): void {
+  if (token.value === secret) clear(message);
 }
 
-function leave(why: string | null): void {
-  sessionStorage.removeItem(KEPT);
-  refused.value = why;
+function clear(message: string | null): void {
+  sessionStorage.removeItem(STORAGE_KEY);
+  signInError.value = message;
   token.value = null;
 }
 
-function given(): string | null {
-  const boot = document.getElementById("pilotlight")?.textContent;
-  if (!boot) return null;
-  const found: unknown = JSON.parse(boot);
-  const secret = typeof found === "object" && found !== null && "token" in found ? found.token : null;
+function tokenInPage(): string | null {
+  const json = document.getElementById("pilotlight")?.textContent;
+  if (!json) return null;
+  const parsed: unknown = JSON.parse(json);
+  const secret = typeof parsed === "object" && parsed !== null && "token" in parsed ? parsed.token : null;
   return typeof secret === "string" ? secret : null;
 }

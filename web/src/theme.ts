@@ -1,18 +1,18 @@
-// Light, dark, or whatever the system says.
+// The theme: light, dark, or the system’s.
 import { effect, signal } from "@preact/signals";
 
 export type Theme = "system" | "light" | "dark";
-const KEPT = "pilotlight.theme";
+const STORAGE_KEY = "pilotlight.theme";
 
-export const theme = signal<Theme>(kept());
+export const theme = signal<Theme>(storedTheme());
 
 effect(() => {
   if (theme.value === "system") delete document.documentElement.dataset["theme"];
   else document.documentElement.dataset["theme"] = theme.value;
-  localStorage.setItem(KEPT, theme.value);
+  localStorage.setItem(STORAGE_KEY, theme.value);
 });
 
-function kept(): Theme {
-  const found = localStorage.getItem(KEPT);
-  return found === "light" || found === "dark" ? found : "system";
+function storedTheme(): Theme {
+  const stored = localStorage.getItem(STORAGE_KEY);
+  return stored === "light" || stored === "dark" ? stored : "system";
 }

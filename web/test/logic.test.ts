@@ -3,65 +3,79 @@ import { test } from "node:test";
 import { backoff } from "../src/api/backoff.ts";
 import { brief, duration, money, perMonth, seconds, words } from "../src/format.ts";
 import { BLANK, createInput, quoteInput, readPairs, readPorts } from "../src/live/draft.ts";
-import { chosen, groupOf } from "../src/live/order.ts";
+import { burnOf, visibleRows, groupOf } from "../src/live/filter-sort.ts";
 import type { Row } from "../src/live/rows.ts";
 
 const row = (name: string, more: Partial<Row> = {}): Row => ({
   id: `inst_${name}`, name, status: "READY", statusSince: "2026-01-01T00:00:00Z", statusReason: null, version: 1,
   productName: "RTX 4090 24GB", gpuCount: 1, region: "AS-SGP-02", regions: [], billingMode: "SPOT", pricePerHour: null,
+  isBilled: true, isDegraded: false, runningPricePerHour: null,
   createdAt: "2026-01-01T00:00:00Z", spotReclaimAt: null, stale: false, actions: [], labels: [], failure: null,
   health: null, ...more,
 });
 const fleet = (...rows: Row[]) => new Map(rows.map((each) => [each.id, each]));
 const names = (rows: readonly Row[]) => rows.map((each) => each.name);
 
-test("every word of a filter must be found, labels included", () => {
+test("every word of a filter must match, labels included", () => {
   const rows = fleet(row("a", { labels: [{ key: "team", value: "search" }] }), row("b"), row("c", { region: "CN-HK-01" }));
-  const by = (filter: string) => names(chosen(rows, filter, "all", { column: "name", descending: false }));
+  const by = (filter: string) => names(visibleRows(rows, filter, "all", { column: "name", descending: false }));
   assert.deepEqual(by("team=search"), ["a"]);
   assert.deepEqual(by("4090 hk"), ["c"]);
   assert.deepEqual(by("nothing"), []);
 });
 
-test("among equals the name decides, whichever way round", () => {
+test("ties are broken by name in both directions", () => {
   const rows = fleet(row("b"), row("a"), row("c", { pricePerHour: { amountMicros: 5, currency: "USD" } }));
-  assert.deepEqual(names(chosen(rows, "", "all", { column: "price", descending: true })), ["c", "a", "b"]);
-  assert.deepEqual(names(chosen(rows, "", "all", { column: "price", descending: false })), ["a", "b", "c"]);
+  assert.deepEqual(names(visibleRows(rows, "", "all", { column: "price", descending: true })), ["c", "a", "b"]);
+  assert.deepEqual(names(visibleRows(rows, "", "all", { column: "price", descending: false })), ["a", "b", "c"]);
 });
 
-test("the newest is first when the age is least", () => {
+test("the burn rate is that of the rows that are billed", () => {
+  const price = (amountMicros: number) => ({ amountMicros, currency: "USD" });
+  const rows = [
+    row("a", { pricePerHour: price(350_000) }),
+    row("b", { pricePerHour: price(150_000), status: "STARTING" }),
+    row("c", { isBilled: false, status: "EXITED", runningPricePerHour: price(900_000) }),
+    row("d"),
+  ];
+  assert.deepEqual(burnOf(rows), { billed: 3, unpriced: 1, price: price(500_000) });
+  assert.deepEqual(burnOf(rows.slice(0, 1)), { billed: 1, unpriced: 0, price: price(350_000) });
+  assert.deepEqual(burnOf([]), { billed: 0, unpriced: 0, price: price(0) });
+});
+
+test("ascending age puts the newest first", () => {
   const rows = fleet(row("old"), row("new", { createdAt: "2026-02-01T00:00:00Z" }));
-  assert.deepEqual(names(chosen(rows, "", "all", { column: "age", descending: false })), ["new", "old"]);
+  assert.deepEqual(names(visibleRows(rows, "", "all", { column: "age", descending: false })), ["new", "old"]);
 });
 
-test("what was shown before changes nothing but the time it takes", () => {
+test("the previous result only affects the speed", () => {
   const by = { column: "name", descending: false } as const;
-  const before = chosen(fleet(row("a"), row("b"), row("gone")), "", "all", by);
+  const before = visibleRows(fleet(row("a"), row("b"), row("gone")), "", "all", by);
   const now = fleet(row("c"), row("b", { status: "FAILED" }), row("a"));
-  const after = chosen(now, "", "all", by, before);
+  const after = visibleRows(now, "", "all", by, before);
   assert.deepEqual(names(after), ["a", "b", "c"]);
   assert.equal(after[1]?.status, "FAILED");
-  assert.deepEqual(names(chosen(now, "", "failed", by, after)), ["b"]);
+  assert.deepEqual(names(visibleRows(now, "", "failed", by, after)), ["b"]);
 });
 
 test("every status belongs to one group", () => {
   assert.equal(groupOf("READY"), "ready");
-  assert.equal(groupOf("HEALTH_CHECKING"), "moving");
+  assert.equal(groupOf("HEALTH_CHECKING"), "pending");
   assert.equal(groupOf("EXITED"), "stopped");
   assert.equal(groupOf("FAILED"), "failed");
 });
 
-test("ports are http unless told otherwise, and what is none is left to the server to refuse", () => {
+test("ports default to http, and an invalid port is left to the server to reject", () => {
   assert.deepEqual(readPorts("80, 22/tcp x"), [{ port: 80, type: "http" }, { port: 22, type: "tcp" }, { port: 0, type: "http" }]);
 });
 
-test("a value may have an equals sign in it", () => {
+test("a value may contain an equals sign", () => {
   assert.deepEqual(readPairs("A=1\n\nURL=x?a=b\nB"), [
     { key: "A", value: "1" }, { key: "URL", value: "x?a=b" }, { key: "B", value: "" },
   ]);
 });
 
-test("only what was given is sent, money to the millionth", () => {
+test("empty fields are not sent, and money is in micros", () => {
   assert.deepEqual(quoteInput({ ...BLANK, productName: "P" }), { productName: "P", gpuCount: 1, billing: "SPOT_THEN_ON_DEMAND" });
   const input = createInput({ ...BLANK, name: " n ", productName: "P", source: "image", image: "i", maxPrice: "0,35" }, "key");
   assert.deepEqual(input.maxHourlyPrice, { amountMicros: 350_000 });
@@ -71,14 +85,14 @@ test("only what was given is sent, money to the millionth", () => {
   assert.equal(input.idempotencyKey, "key");
 });
 
-test("waits grow, have an end, and are never all the same", () => {
+test("delays double up to a limit, with jitter", () => {
   assert.equal(backoff(0, 1), 400);
   assert.equal(backoff(3, 1), 3200);
   assert.equal(backoff(100, 1), 15_000);
   assert.equal(backoff(100, 0), 7_500);
 });
 
-test("numbers read as people say them", () => {
+test("numbers and durations are formatted", () => {
   assert.equal(money({ amountMicros: 199_620, currency: "USD" }), "$0.200");
   assert.equal(perMonth({ amountMicros: 1_610_000, currency: "USD" }), "$1,175");
   assert.equal(duration(3_661_000), "1h 1m");

@@ -1,4 +1,4 @@
-// Node 20 can't read TypeScript: the tests are put together first, by what vite puts the page together with.
+// Node 20 can't run TypeScript, so the tests are bundled first, with the bundler that vite uses.
 import { readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";

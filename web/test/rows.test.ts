@@ -5,6 +5,7 @@ import { type FleetEvent, type Row, Rows } from "../src/live/rows.ts";
 const row = (version: number, more: Partial<Row> = {}): Row => ({
   id: "inst_1", name: "web", status: "READY", statusSince: "2026-01-01T00:00:00Z", statusReason: null, version,
   productName: "RTX 4090 24GB", gpuCount: 1, region: "AS-SGP-02", regions: [], billingMode: "SPOT", pricePerHour: null,
+  isBilled: true, isDegraded: false, runningPricePerHour: null,
   createdAt: "2026-01-01T00:00:00Z", spotReclaimAt: null, stale: false, actions: [], labels: [], failure: null,
   health: null, ...more,
 });
@@ -17,7 +18,7 @@ const event = (version: number, more: Partial<FleetEvent> = {}): FleetEvent => {
   };
 };
 
-test("a page that is older than what was told changes nothing", () => {
+test("a page that is older than an event changes nothing", () => {
   const rows = new Rows();
   rows.apply(event(5));
   rows.load(row(4, { name: "old" }));
@@ -25,7 +26,7 @@ test("a page that is older than what was told changes nothing", () => {
   assert.equal(rows.byId.get("inst_1")?.version, 5);
 });
 
-test("an event that the page had already is no step back", () => {
+test("an event that is older than the page changes nothing", () => {
   const rows = new Rows();
   rows.load(row(7, { name: "new" }));
   rows.apply(event(6));
@@ -33,15 +34,15 @@ test("an event that the page had already is no step back", () => {
   assert.equal(rows.byId.get("inst_1")?.name, "new");
 });
 
-test("what was deleted while pages were read does not come back with a page", () => {
+test("an instance deleted while pages load does not return with a later page", () => {
   const rows = new Rows();
-  const gone = event(3);
-  rows.apply({ ...gone, instance: { ...gone.instance!, status: "DELETED" } });
+  const deleted = event(3);
+  rows.apply({ ...deleted, instance: { ...deleted.instance!, status: "DELETED" } });
   rows.load(row(2));
   assert.equal(rows.byId.size, 0);
 });
 
-test("the verdict of the last run is forgotten when a new one begins, and kept otherwise", () => {
+test("a new run clears the health of the last one, other events keep it", () => {
   const rows = new Rows();
   rows.load(row(1, { health: "HEALTHY" }));
   rows.apply(event(2));
@@ -53,7 +54,7 @@ test("the verdict of the last run is forgotten when a new one begins, and kept o
   assert.equal(rows.byId.get("inst_1")?.health, "PARTIAL");
 });
 
-test("an event about an operation alone leaves the row as it is", () => {
+test("an event about an operation alone leaves the row unchanged", () => {
   const rows = new Rows();
   rows.load(row(1));
   rows.apply(event(1, { instance: null }));

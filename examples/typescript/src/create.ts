@@ -1,5 +1,5 @@
 /**
- * Create an instance and follow it until it answers, with urql.
+ * Create an instance and follow it until it is READY, with urql.
  *
  *     npm ci && npm run build
  *     PILOTLIGHT_TOKEN=pl_... node dist/create.js trainer
@@ -42,7 +42,7 @@ const sockets = createClient({
   url: URL.replace(/^http/, "ws"),
   webSocketImpl: WebSocket, // Node 22 and browsers have their own
   connectionParams: AUTHORIZATION,
-  // Coming back by itself is right here: operationUpdated begins with the operation as it is.
+  // Automatic reconnects are right here: operationUpdated starts with the current operation.
   retryAttempts: 20,
   shouldRetry: (closed) => (closed as { code?: number }).code !== 4403,
 });
@@ -71,10 +71,10 @@ const input = {
   idempotencyKey: `create-${name}`,
 };
 const created = await client.mutation(CREATE, { input });
-// Not about what was asked for, but about asking: no token, too many requests, no connection, a fault of the server.
+// An error of the request itself: no token, too many requests, no connection, a fault of the server.
 if (created.error || !created.data) fail(`refused: ${created.error}`);
 const { operation: accepted, errors } = created.data.createInstance;
-// About what was asked for: each with a code, a sentence and the path of the field.
+// Refusals: each with a code, a message and the path of the field.
 if (!accepted) fail(errors.map(({ code, message }) => `${code}: ${message}`).join("\n"));
 
 const over = await new Promise<Operation>((resolve) => {

@@ -34,9 +34,9 @@ const client = createClient({
   url: URL,
   webSocketImpl: WebSocket, // Node 22 and browsers have their own
   connectionParams: { Authorization: `Bearer ${TOKEN}` },
-  // It would come back by itself, but with the variables of the first time. We come back with the last cursor.
+  // An automatic reconnect would send the variables of the first time. We resubscribe with the last cursor.
   retryAttempts: 0,
-  // A connection that died without a word is noticed by a ping without an answer.
+  // A ping without a pong detects a dead connection.
   keepAlive: 20_000,
   on: {
     ping: (received) => {
@@ -56,26 +56,26 @@ async function watch(cursorFile: string): Promise<never> {
   let pause = 1000;
   for (;;) {
     try {
-      if (!existsSync(cursorFile)) keep(cursorFile, await head()); // the first time: from now on
+      if (!existsSync(cursorFile)) keep(cursorFile, await head()); // the first time: start at the head
       const after = readFileSync(cursorFile, "utf8");
       const messages = client.iterate<{ instanceEvents: InstanceEvent }>({ query: EVENTS, variables: { after } });
       for await (const { data, errors } of messages) {
         if (errors) throw errors;
         if (!data) continue;
         handle(data.instanceEvents);
-        // After the work: killed in between, the event comes once more. Before it, it would be lost.
+        // After the work: if we are killed in between, the event comes again. Before it, the event would be lost.
         keep(cursorFile, data.instanceEvents.cursor);
         pause = 1000;
       }
     } catch (lost) {
-      // A list: the server's errors. RESUME only says: come back with your cursor. Others need somebody to decide.
+      // A list: the server's errors. RESUME means: subscribe again with the last cursor. Others need a decision.
       if (Array.isArray(lost) && !lost.every((error) => error.extensions?.retryable)) {
         return giveUp(`refused: ${JSON.stringify(lost)}`);
       }
       if ((lost as { code?: number }).code === FORBIDDEN) return giveUp("The token is wrong, expired or revoked.");
       console.error(`cut off, again in about ${pause / 1000} s`);
     }
-    // A restarted server is not met by all its watchers in the same instant.
+    // Jitter: not all subscribers of a restarted server reconnect at the same time.
     await sleep(pause * (0.5 + Math.random() / 2));
     pause = Math.min(pause * 2, LONGEST_PAUSE);
   }

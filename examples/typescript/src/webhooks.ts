@@ -17,10 +17,10 @@ const webhook = new Webhook(process.env.WEBHOOK_SECRET ?? "");
 const seen = new Set<string>(); // in your database, if what you do with a message may not be done twice
 
 createServer(async (request, response) => {
-  const body = await buffer(request); // as it came: JSON that was parsed and written again has another signature
+  const body = await buffer(request); // the raw body: JSON that was parsed and serialised again has another signature
   try {
     const message = webhook.verify(body, request.headers as Record<string, string>) as Message;
-    // A message may come again, with the same id: when our answer was lost, say.
+    // A message may come again with the same id, for example when our response was lost.
     const id = String(request.headers["webhook-id"]);
     if (!seen.has(id)) {
       seen.add(id);

@@ -1,10 +1,12 @@
-"""Every table, imported here so that the metadata is whole wherever it is asked for."""
+"""All tables, imported here so that the metadata is always complete."""
 
-from server.db.base import Base
+from server.db.tables.base import Base
 from server.db.tables.event import EventLog, LoggedEvent, Outbox
 from server.db.tables.instance import Attempt, IdempotencyKey, Instance, Operation
+from server.db.tables.instance_row import InstanceLike, InstanceRow
 from server.db.tables.job import Job, JobHistory, JobPause, JobSchedule, JobWorker
-from server.db.tables.probe import ProbeResult
+from server.db.tables.probe import HealthWatch, ProbeResult
+from server.db.tables.provider import ProviderIdentity, UnlinkedCount
 from server.db.tables.token import Project, Token
 from server.db.tables.webhook import Delivery, DeliveryAttempt, DeliveryStatus, WebhookSecret
 
@@ -15,8 +17,11 @@ __all__ = [
     "DeliveryAttempt",
     "DeliveryStatus",
     "EventLog",
+    "HealthWatch",
     "IdempotencyKey",
     "Instance",
+    "InstanceLike",
+    "InstanceRow",
     "Job",
     "JobHistory",
     "JobPause",
@@ -27,6 +32,8 @@ __all__ = [
     "Outbox",
     "ProbeResult",
     "Project",
+    "ProviderIdentity",
     "Token",
+    "UnlinkedCount",
     "WebhookSecret",
 ]

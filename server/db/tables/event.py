@@ -1,4 +1,4 @@
-"""The event log: what was committed and not yet numbered, the numbered log, and the one row that names it."""
+"""Tables of the event log: outbox, numbered events, and the log's identity."""
 
 from datetime import datetime
 from typing import Any
@@ -7,17 +7,17 @@ from uuid import UUID
 from sqlalchemy import BigInteger, CheckConstraint, Identity, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from server.db.base import Base
+from server.db.tables.base import Base
 
-# When it was written, not when its transaction began: writers of one instance queue up for its row, and the one
-# that began first may come last.
+# The time of writing, not of the transaction's begin: writers of one instance wait for its row, and the first to begin
+# may be the last to write.
 WRITTEN_AT = text("clock_timestamp()")
 
 
 class Outbox(Base):
-    """Events as their transactions wrote them. Rows stay for milliseconds: the sequencer moves them to `event`.
+    """Events that have no position yet. Rows stay for milliseconds, until the sequencer moves them to `event`.
 
-    No foreign keys here nor in `event`: the log outlives what it tells of.
+    No foreign keys here or in `event`: the log outlives the rows that it refers to.
     """
 
     __tablename__ = "outbox"
@@ -34,7 +34,7 @@ class Outbox(Base):
 
 
 class LoggedEvent(Base):
-    """The log: append-only, positions without a gap, partitioned by position. Written by the sequencer alone."""
+    """The log: append-only, positions without gaps, partitioned by position. Only the sequencer writes it."""
 
     __tablename__ = "event"
     __table_args__ = (
@@ -55,7 +55,7 @@ class LoggedEvent(Base):
 
 
 class EventLog(Base):
-    """One row: which log this is, and the last position given out."""
+    """One row: the log's epoch and home (see log_identity.py) and the last assigned position."""
 
     __tablename__ = "event_log"
     __table_args__ = (CheckConstraint("is_the_only_row", name="has_one_row"),)
@@ -64,4 +64,8 @@ class EventLog(Base):
     epoch: Mapped[int]
     home: Mapped[str]
     head: Mapped[int]
-    is_replicated: Mapped[bool] = mapped_column(server_default=text("false"))  # whoever is promoted next has it all
+    is_replicated: Mapped[bool] = mapped_column(
+        server_default=text("false")
+    )  # the next promoted standby has every event
+    # When the database was last found to be restored: creates from before then look for their machine first.
+    restored_at: Mapped[datetime | None]

@@ -1,4 +1,4 @@
-"""An instance, the operations asked of it, the attempts to create it, and the keys that make asking repeatable."""
+"""Tables of instances, operations, create attempts and idempotency keys."""
 
 from datetime import datetime
 from typing import Any
@@ -7,8 +7,8 @@ from uuid import UUID
 from sqlalchemy import CheckConstraint, ForeignKey, Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from server.db.base import Base, CreatedAt, Id, one_of
-from server.words import (
+from server.db.tables.base import Base, CreatedAt, Id, one_of
+from server.enums import (
     LIVE_ATTEMPT,
     OPEN_OPERATION,
     AttemptStatus,
@@ -28,7 +28,7 @@ def _words(values: tuple[str, ...]) -> str:
 
 
 class Instance(Base):
-    """A GPU machine that a user asked for. `status` is written by `server.instances.moves` and nowhere else."""
+    """A GPU instance of a user. Only `server.instances.transitions` writes `status` and `version`."""
 
     __tablename__ = "instance"
     __table_args__ = (
@@ -45,9 +45,15 @@ class Instance(Base):
             unique=True,
             postgresql_where=text("status <> 'DELETED'"),
         ),
-        Index("instance_novita_id_is_unique", "novita_id", unique=True, postgresql_where=text("novita_id IS NOT NULL")),
+        # A machine whose row is DELETED may turn out to exist, and is then adopted by another row.
+        Index(
+            "instance_novita_id_is_unique_among_the_living",
+            "novita_id",
+            unique=True,
+            postgresql_where=text("novita_id IS NOT NULL AND status <> 'DELETED'"),
+        ),
         Index("instance_by_project", "project_id", "created_at", "id"),
-        # What most pages show. Deleted ones stay for ever, and a page must not have to step over them.
+        # For most pages. Deleted rows are kept for ever, and a page must not scan them.
         Index(
             "instance_living_by_project",
             "project_id",
@@ -83,6 +89,8 @@ class Instance(Base):
             postgresql_using="gin",
             postgresql_where=text("status <> 'DELETED'"),
         ),
+        # To find those whose endpoints are watched.
+        Index("instance_ready", "id", postgresql_where=text("status = 'READY'")),
         Index(
             "instance_by_label_or_key",
             "labels",
@@ -106,6 +114,7 @@ class Instance(Base):
     billing: Mapped[str]
     max_hourly_price_e5: Mapped[int | None]
     regions: Mapped[list[str]] = mapped_column(server_default=EMPTY_LIST)
+    placement: Mapped[str | None]  # a PlacementOrder; null: REGION_ORDER
     template_id: Mapped[str | None]
     image: Mapped[str]
     image_auth_id: Mapped[str | None]
@@ -113,6 +122,8 @@ class Instance(Base):
     entrypoint: Mapped[str | None]
     env: Mapped[dict[str, str]] = mapped_column(server_default=EMPTY_OBJECT)
     ports: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)
+    tools: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)  # of the template, such as Jupyter
+    min_cuda_version: Mapped[str | None]
     labels: Mapped[dict[str, str]] = mapped_column(server_default=EMPTY_OBJECT)
     health_check: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
 
@@ -125,7 +136,10 @@ class Instance(Base):
     endpoints: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)
     spot_reclaim_at: Mapped[datetime | None]
     observed_at: Mapped[datetime | None]
+    # Since when looks at the provider do not find its machine.
+    missing_since: Mapped[datetime | None]
     health: Mapped[str | None]
+    degraded_since: Mapped[datetime | None]  # only while READY
 
     webhook_url: Mapped[str | None]
     webhook_disabled_at: Mapped[datetime | None]
@@ -140,7 +154,7 @@ class Instance(Base):
 
 
 class Operation(Base):
-    """One verb on one instance, from the asking to its end."""
+    """One operation on one instance, from its request to its end."""
 
     __tablename__ = "operation"
     __table_args__ = (
@@ -157,7 +171,7 @@ class Operation(Base):
         ),
         Index("operation_of_instance", "instance_id", "created_at", "id"),
         Index("operation_by_project", "project_id", "created_at", "id"),
-        # What estimates are made from: how long the last ones of that kind took, for that product there.
+        # For estimates: the durations of recent operations of a kind, by product and region.
         Index(
             "operation_that_succeeded",
             "project_id",
@@ -179,27 +193,30 @@ class Operation(Base):
     error_code: Mapped[str | None]
     error_message: Mapped[str | None]
     error_retryable: Mapped[bool | None]
+    # Why it waits: the provider's last error, until a later call succeeds.
+    last_error_code: Mapped[str | None]
+    last_error_message: Mapped[str | None]
     requested_by: Mapped[UUID | None] = mapped_column(ForeignKey("token.id", ondelete="SET NULL"))
     created_at: Mapped[CreatedAt]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
     estimated_ready_at: Mapped[datetime | None]
-    # When the provider was asked, committed before the call: whoever finds it knows that the call may have been made.
+    # When the provider was called, committed before the call: if it is set, the call may have been made.
     asked_at: Mapped[datetime | None]
-    # How the instance stood when it was accepted, to go back to when the provider refuses; and which run of the
-    # machine was there before the provider was asked.
+    # The instance's state when the operation was accepted, to revert to if the provider refuses; and the machine's run
+    # before the provider was called.
     before: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
-    # What an UPDATE asks of the provider.
+    # The changes of an UPDATE.
     wanted: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
-    # Of the instance, when it succeeded.
+    # Of the instance when the operation succeeded.
     product_name: Mapped[str | None]
     region: Mapped[str | None]
 
 
 class Attempt(Base):
-    """One try to create an instance in one region. Committed before the provider is asked: see `AttemptStatus`.
+    """One attempt to create an instance in one region. Committed before the provider is called: see `AttemptStatus`.
 
-    A region without a fitting product leaves a REJECTED one that was never asked for, and so has no marker.
+    A region without a matching product gets a REJECTED attempt without a marker, because no call was made.
     """
 
     __tablename__ = "attempt"
@@ -247,14 +264,19 @@ class Attempt(Base):
 
 
 class IdempotencyKey(Base):
-    """What a caller's key stood for, so that asking again gives the same answer."""
+    """The request that a caller's key stands for, so that repeating it returns the first result."""
 
     __tablename__ = "idempotency_key"
+    __table_args__ = (
+        # For retention; without the first, each deleted operation would search all keys.
+        Index("idempotency_key_by_operation", "operation_id"),
+        Index("idempotency_key_by_age", "created_at"),
+    )
 
     project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"), primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
     fingerprint: Mapped[bytes]
-    # Deferred: the key is written first, so that callers with the same one wait there before they write anything else.
-    # None for a request about many instances: each of them has a key of its own beside it.
+    # Deferred: the key is written first, so that a second caller with it waits before writing anything else.
+    # None for a bulk request: each of its instances has a key of its own.
     operation_id: Mapped[UUID | None] = mapped_column(ForeignKey("operation.id", deferrable=True, initially="DEFERRED"))
     created_at: Mapped[CreatedAt]

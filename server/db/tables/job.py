@@ -1,4 +1,4 @@
-"""Unfinished jobs, finished ones, the workers that hold them, pauses, and what recurs."""
+"""Tables of the queue: jobs, finished jobs, workers, pauses and schedules."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -8,11 +8,11 @@ from uuid import UUID
 from sqlalchemy import CheckConstraint, Identity, Index, Interval, SmallInteger, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from server.db.base import Base, CreatedAt
+from server.db.tables.base import Base, CreatedAt
 
 
 class JobStatus(StrEnum):
-    """Where a job stands. The first two live in `job`, the others in `job_history`."""
+    """Status of a job. The first two are in `job`, the others in `job_history`."""
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
@@ -26,10 +26,10 @@ OVER = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
 
 
 class Job(Base):
-    """One row of work that is not over. Finished ones leave at once, so this table stays small and its indexes dense.
+    """A job that has not ended. Finished jobs move to `job_history`, so this table stays small and its indexes dense.
 
-    No index has a column that a claim changes, not even in its condition: claiming must not write to any index.
-    No foreign keys: each would be checked at every insert, and a job must be able to outlive what it works on.
+    No index contains a column that a claim changes, not even in its condition: a claim must not write to any index.
+    No foreign keys: each would be checked at every insert, and a job may outlive the rows that it works on.
     """
 
     __tablename__ = "job"
@@ -56,6 +56,8 @@ class Job(Base):
     unique_key: Mapped[str | None]
     run_at: Mapped[datetime]
     due_at: Mapped[datetime]
+    # From when it was scheduled until `run_at`. Null if an older process scheduled it.
+    pause: Mapped[timedelta | None] = mapped_column(Interval, server_default=text("'00:00:00'"))
     attempts: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
     losses: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))
     cancel_requested: Mapped[bool] = mapped_column(server_default=text("false"))
@@ -69,13 +71,13 @@ class Job(Base):
 
 
 class JobHistory(Base):
-    """A job that is over. FAILED ones wait here to be retried."""
+    """A job that has ended. FAILED ones can be retried from here."""
 
     __tablename__ = "job_history"
     __table_args__ = (
         CheckConstraint("status IN ('SUCCEEDED', 'FAILED', 'CANCELLED')", name="status_is_known"),
         CheckConstraint("status <> 'FAILED' OR error_code IS NOT NULL", name="failed_says_why"),
-        # Two, because they are kept for different times: a walk from the oldest must not pass the other's rows.
+        # Two indexes, because retention differs: a scan from the oldest must not pass the other's rows.
         Index("job_history_over", "finished_at", postgresql_where=text("status <> 'FAILED'")),
         Index("job_history_failed", "finished_at", postgresql_where=text("status = 'FAILED'")),
         Index("job_history_by_instance", "instance_id", "id", postgresql_where=text("instance_id IS NOT NULL")),
@@ -100,7 +102,7 @@ class JobHistory(Base):
 
 
 class JobWorker(Base):
-    """One worker process from one start on. While `lease_until` lies ahead, the jobs it claimed are its own."""
+    """One session of a worker. Until `lease_until` it owns the jobs that it claimed."""
 
     __tablename__ = "job_worker"
 
@@ -108,10 +110,11 @@ class JobWorker(Base):
     name: Mapped[str]
     started_at: Mapped[CreatedAt]
     lease_until: Mapped[datetime]
+    lease: Mapped[timedelta | None] = mapped_column(Interval)  # its length; null for an older process
 
 
 class JobPause(Base):
-    """A kind that nobody claims for now. A row, so that it survives restarts and holds for every process."""
+    """A paused kind, which no worker claims. A row, so that it survives restarts and applies to every process."""
 
     __tablename__ = "job_pause"
 
@@ -120,7 +123,7 @@ class JobPause(Base):
 
 
 class JobSchedule(Base):
-    """When each recurring job fires next; whoever moves `next_at` first is the one that fires."""
+    """When each recurring job is due next; the worker that first updates `next_at` enqueues it."""
 
     __tablename__ = "job_schedule"
 

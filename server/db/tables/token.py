@@ -1,17 +1,17 @@
-"""Who owns rows, and what a caller presents."""
+"""Tables of projects and tokens."""
 
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index
+from sqlalchemy import CheckConstraint, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from server.db.base import Base, CreatedAt, Id, one_of
-from server.words import Role
+from server.db.tables.base import Base, CreatedAt, Id, one_of
+from server.enums import Role
 
 
 class Project(Base):
-    """Owns instances and everything that hangs on them; rows of one are invisible to another."""
+    """Owns instances and their rows; other projects can't see them."""
 
     __tablename__ = "project"
     __table_args__ = (CheckConstraint("name <> ''", name="has_a_name"),)
@@ -22,7 +22,7 @@ class Project(Base):
 
 
 class Token(Base):
-    """A bearer token. Only its hash is here: whoever reads this table can't call the API with it."""
+    """A bearer token. Only its hash is stored, so reading this table does not give access to the API."""
 
     __tablename__ = "token"
     __table_args__ = (
@@ -39,7 +39,9 @@ class Token(Base):
     created_at: Mapped[CreatedAt]
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
+    # A development token, which is in a file and on a page: refused by a server that others can reach.
+    is_loopback_only: Mapped[bool] = mapped_column(server_default=text("false"))
     last_used_at: Mapped[datetime | None]
-    # None where it was done at the terminal.
+    # None if it was done on the command line.
     created_by: Mapped[UUID | None] = mapped_column(ForeignKey("token.id", ondelete="SET NULL"))
     revoked_by: Mapped[UUID | None] = mapped_column(ForeignKey("token.id", ondelete="SET NULL"))

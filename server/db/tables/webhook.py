@@ -1,4 +1,4 @@
-"""What a project signs its webhooks with, each message to a receiver, and every attempt to send it."""
+"""Tables of webhook secrets, deliveries and delivery attempts."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -7,11 +7,11 @@ from uuid import UUID
 from sqlalchemy import CheckConstraint, ForeignKey, Identity, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from server.db.base import Base, CreatedAt, Id, one_of
+from server.db.tables.base import Base, CreatedAt, Id, one_of
 
 
 class DeliveryStatus(StrEnum):
-    """Where a delivery stands."""
+    """Status of a delivery."""
 
     PENDING = "PENDING"
     DELIVERED = "DELIVERED"
@@ -19,10 +19,10 @@ class DeliveryStatus(StrEnum):
 
 
 class WebhookSecret(Base):
-    """One generation of a project's secret. The secret itself is nowhere: it is made from the salt and a key of ours.
+    """One generation of a project's secret. The secret is not stored: it is derived from the salt and the signing key.
 
-    `key_check` tells whether a process has the key that the secret was made with. `retires_at` is set once a newer
-    generation is there; until then both sign.
+    `key_check` shows whether a process has the key that the secret was derived from. `retires_at` is set when a newer
+    generation is created; until then both sign.
     """
 
     __tablename__ = "webhook_secret"
@@ -36,7 +36,7 @@ class WebhookSecret(Base):
 
 
 class Delivery(Base):
-    """One message to one receiver. The body is kept as it was first written: every attempt sends the same bytes."""
+    """One message to one receiver. The body is stored, so every attempt sends the same bytes."""
 
     __tablename__ = "delivery"
     __table_args__ = (
@@ -55,7 +55,7 @@ class Delivery(Base):
     )
 
     id: Mapped[Id]
-    # Drawn under the instance's row lock, so it rises in the order of the instance's events.
+    # Drawn under the instance's row lock, so it increases in the order of the instance's events.
     seq: Mapped[int] = mapped_column(Identity(always=True))
     project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"))
     instance_id: Mapped[UUID | None] = mapped_column(ForeignKey("instance.id"))
@@ -64,10 +64,10 @@ class Delivery(Base):
     url: Mapped[str]
     body: Mapped[str]
     status: Mapped[str]
-    # Whether it waits for those before it and is waited for by those behind it.
+    # Whether deliveries of the instance are sent in order with this one.
     keeps_order: Mapped[bool]
     attempts: Mapped[int] = mapped_column(server_default=text("0"))
-    # How many of them count towards giving up: asking for another delivery begins anew.
+    # Attempts that count towards giving up; a redelivery starts again at 0.
     counted: Mapped[int] = mapped_column(server_default=text("0"))
     error_code: Mapped[str | None]
     created_at: Mapped[CreatedAt]
@@ -77,7 +77,7 @@ class Delivery(Base):
 
 
 class DeliveryAttempt(Base):
-    """One request to the receiver, written before it is sent. Without an end: nobody lived to tell what came of it."""
+    """One request to the receiver, written before it is sent. Without `finished_at` the process died during it."""
 
     __tablename__ = "delivery_attempt"
 

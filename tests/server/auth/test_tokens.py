@@ -1,4 +1,4 @@
-"""Tokens: only hashes are kept, and what is over opens nothing."""
+"""Tokens: only hashes are stored, and an expired or revoked token is refused."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,10 +12,11 @@ from sqlalchemy import event, text
 from server.auth.caller import Caller
 from server.auth.tokens import TOPIC, Tokens, any_token, create_token, hash_of, new_secret
 from server.clock import new_id, now
-from server.db.engine import Database, will_change
-from server.db.signals import Signals
-from server.words import Role
-from tests.world import World, until
+from server.db.database import Database, notify_after_commit
+from server.db.notify import Notifier
+from server.enums import Role
+from tests.support.waiting import until
+from tests.support.world import World
 
 
 @contextmanager
@@ -56,12 +57,12 @@ async def test_a_token_names_its_project_and_role(world: World):
 
 
 @pytest.mark.parametrize("secret", ["", "pl_", "pl_nobody", "\x00", "ünïcode"])
-async def test_what_is_nobodys_opens_nothing(world: World, secret: str):
+async def test_an_unknown_token_is_refused(world: World, secret: str):
     assert await Tokens(world.database).caller_of(secret) is None
 
 
 @pytest.mark.parametrize("change", ["expires_at = now() - interval '1 second'", "revoked_at = now()"])
-async def test_an_expired_or_revoked_token_is_refused_at_once_by_who_has_not_met_it(world: World, change: str):
+async def test_an_expired_or_revoked_token_that_is_not_cached_is_refused_at_once(world: World, change: str):
     secret, caller = await world.new_token()
     await world.execute(f"UPDATE token SET {change} WHERE id = $1", caller.token_id)
     assert await Tokens(world.database).caller_of(secret) is None
@@ -78,7 +79,7 @@ async def test_a_token_that_is_known_costs_no_query(world: World):
     assert statements == []
 
 
-async def test_many_who_come_at_once_with_one_token_are_looked_up_once(world: World):
+async def test_concurrent_requests_with_one_token_share_one_lookup(world: World):
     secret, caller = await world.new_token()
     tokens = Tokens(world.database)
     with counted(world.database) as statements:
@@ -87,20 +88,18 @@ async def test_many_who_come_at_once_with_one_token_are_looked_up_once(world: Wo
     assert [each for each in statements if "token.hash" in each and each.startswith("SELECT")] == statements[:1]
 
 
-async def test_whoever_revokes_a_token_is_heard_by_every_process(
-    world: World, database_url: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr("server.auth.tokens.BELIEVED", timedelta(hours=1))
+async def test_a_revocation_reaches_every_process(world: World, database_url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("server.auth.tokens.CALLER_TTL", timedelta(hours=1))
     secret, caller = await world.new_token()
-    other = Signals(Database(database_url))
+    other = Notifier(Database(database_url))
     other.start()
-    await until(lambda: other.is_hearing and world.signals.is_hearing)
-    here, there = Tokens(world.database, world.signals), Tokens(other._database, other)
+    await until(lambda: other.is_listening and world.notifier.is_listening)
+    here, there = Tokens(world.database, world.notifier), Tokens(other._database, other)
     try:
         assert await here.caller_of(secret) == await there.caller_of(secret) == caller
         async with world.database.write() as session:
             await session.execute(text("UPDATE token SET revoked_at = now()"))
-            will_change(session, TOPIC)
+            notify_after_commit(session, TOPIC)
 
         assert await here.caller_of(secret) is None
 
@@ -115,10 +114,10 @@ async def test_whoever_revokes_a_token_is_heard_by_every_process(
         await other._database.close()
 
 
-async def test_a_token_revoked_behind_our_back_is_refused_once_it_is_no_longer_believed(
+async def test_a_token_revoked_without_a_signal_is_refused_after_the_cache_ttl(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("server.auth.tokens.BELIEVED", timedelta(milliseconds=200))
+    monkeypatch.setattr("server.auth.tokens.CALLER_TTL", timedelta(milliseconds=200))
     secret, _ = await world.new_token()
     tokens = Tokens(world.database)
     assert await tokens.caller_of(secret) is not None
@@ -180,7 +179,7 @@ async def test_the_same_secret_again_is_the_same_token(world: World):
     assert await world.value("SELECT count(*) FROM project WHERE name = 'p'") == 1
 
 
-async def test_whether_anybody_could_call_counts_only_tokens_that_are_good(world: World):
+async def test_only_valid_tokens_count_as_able_to_call(world: World):
     async with world.database.read() as session:
         assert await any_token(session)
     await world.execute("UPDATE token SET revoked_at = now()")

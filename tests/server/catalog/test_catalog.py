@@ -1,8 +1,15 @@
-"""What there is to buy: asked once for everybody."""
+"""The product catalogue is loaded once for all callers."""
 
 import asyncio
+from datetime import timedelta
 
-from tests.world import World
+import pytest
+
+from server.catalog.catalog import Catalog
+from server.catalog.offers import offers
+from server.errors import ProviderUnreachable
+from tests.support.waiting import until
+from tests.support.world import World
 
 
 async def test_a_hundred_readers_of_a_cold_catalogue_make_one_call_each(world: World):
@@ -13,9 +20,78 @@ async def test_a_hundred_readers_of_a_cold_catalogue_make_one_call_each(world: W
     assert world.simulator.world.calls == {"GET /clusters": 1, "GET /products": 1, "GET /template": 1}
 
 
-async def test_after_a_refusal_for_want_of_stock_products_are_asked_for_again(world: World):
-    await world.catalog.products("as-sgp-2", "spot")
-    await world.catalog.forget_products()
-    await world.catalog.products("as-sgp-2", "spot")
+async def test_refusal_for_stock_forgets_one_region_only(world: World):
+    places = [(region, mode) for region in ("as-sgp-2", "cn-hongkong-1") for mode in ("spot", "onDemand")]
+    for region, mode in places:
+        await world.catalog.products(region, mode)
+    assert world.calls("GET /products") == 4
 
-    assert world.calls("GET /products") == 2
+    await world.catalog.forget_products("as-sgp-2", "spot", gpu_count=1)
+
+    for region, mode in places:
+        await world.catalog.products(region, mode)
+    assert world.calls("GET /products") == 5
+
+
+async def test_stock_is_asked_for_by_the_number_of_gpus(world: World):
+    world.stock("as-sgp-2", 4)
+
+    four = await world.catalog.products("as-sgp-2", "spot", gpu_count=4)
+    eight = await world.catalog.products("as-sgp-2", "spot", gpu_count=8)
+
+    assert {product.is_deployable for product in four.value} == {True}
+    assert {product.is_deployable for product in eight.value} == {False}
+
+
+async def test_cold_catalogue_needs_no_more_calls_than_two_seconds_allow(world: World):
+    """Of NOVITA_RATE_LIMIT 100, ten calls are sent at once and then five in three seconds: thirteen within two."""
+    await offers(world.catalog)
+
+    assert world.calls() == 13  # the regions, and each of six in two billing modes
+
+
+async def test_warm_catalogue_answers_without_a_call(world: World):
+    await world.catalog.warm()
+    before = world.calls()
+
+    assert len(await offers(world.catalog)) == 20
+    await world.create("warm", regions=("ANY",))
+
+    assert world.calls() == before
+
+
+async def test_during_an_outage_products_are_returned_as_stale(world: World):
+    catalog = _short_lived(world, stale_for=timedelta(hours=1))
+    fresh = await catalog.products("as-sgp-2", "spot")
+    regions = await catalog.regions()
+    world.outage()
+
+    stale = await catalog.products("as-sgp-2", "spot")
+
+    assert (fresh.is_stale, stale.is_stale) == (False, True)
+    assert (stale.value, stale.fetched_at) == (fresh.value, fresh.fetched_at)
+    assert await catalog.regions() == regions
+
+
+async def test_products_that_are_too_old_are_not_returned(world: World):
+    catalog = _short_lived(world, stale_for=timedelta(microseconds=1))
+    await catalog.products("as-sgp-2", "spot")
+    world.outage()
+
+    with pytest.raises(ProviderUnreachable):
+        await catalog.products("as-sgp-2", "spot")
+
+
+async def test_products_in_use_are_replaced_before_they_are_old(world: World):
+    catalog = Catalog(world.novita, product_ttl=timedelta(seconds=1), template_ttl=timedelta(seconds=1))
+    first = await catalog.products("as-sgp-2", "spot")
+
+    async def is_replaced() -> bool:
+        return (await catalog.products("as-sgp-2", "spot")).fetched_at > first.fetched_at
+
+    await until(is_replaced)
+
+
+def _short_lived(world: World, *, stale_for: timedelta) -> Catalog:
+    moment = timedelta(microseconds=1)
+    return Catalog(world.novita, product_ttl=moment, template_ttl=moment, stale_for=stale_for)

@@ -1,7 +1,10 @@
-"""Migrations: up, down and up again, equal to the models, once for all who start, and clear about what they refuse."""
+"""Migrations: up, down and up again, equal to the models, run once by concurrent starts, and clear refusals."""
 
 import asyncio
+import os
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,12 +14,13 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import CheckConstraint, Connection
 
-from server.db.engine import Database
+from server.db.database import Database
 from server.db.migrate import check_is_current, check_server, current_revision, downgrade, known_head, upgrade
 from server.db.tables import Base
 from server.errors import StartupProblem
-from tests.conftest import DatabaseMaker
+from tests.support.databases import DatabaseMaker
 
+ROOT = Path(__file__).parents[3]
 TABLES = "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
 
 
@@ -57,6 +61,23 @@ async def differences(url: str) -> Sequence[Any]:
         await database.close()
 
 
+async def test_alembic_check_finds_nothing_to_migrate(new_database: DatabaseMaker):
+    url = await new_database.migrated()
+    # As the sequencer makes them; no model knows them.
+    await execute(url, "CREATE TABLE event_later PARTITION OF event FOR VALUES FROM (9000000000) TO (9000000001)")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "alembic", "check"),
+        cwd=ROOT,
+        env={**os.environ, "DATABASE_URL": url},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+
+    assert (process.returncode, output.decode().strip()) == (0, "No new upgrade operations detected.")
+
+
 async def test_the_tables_equal_the_models_after_going_up_down_and_up_again(new_database: DatabaseMaker):
     url = await new_database()
     await upgrade(url)
@@ -82,7 +103,7 @@ async def test_the_checks_of_the_tables_are_those_of_the_models(migrated_url: st
     assert set(found) == declared
 
 
-async def test_ten_who_start_at_once_migrate_once(new_database: DatabaseMaker):
+async def test_ten_concurrent_starts_migrate_once(new_database: DatabaseMaker):
     url = await new_database()
 
     await asyncio.gather(*(upgrade(url) for _ in range(10)))
@@ -112,7 +133,7 @@ async def problem_of(url: str) -> str:
         await database.close()
 
 
-async def test_a_newer_database_than_the_code_is_refused_by_everybody(somewhere: str):
+async def test_a_database_newer_than_the_code_is_refused_by_every_command(somewhere: str):
     await execute(somewhere, "INSERT INTO alembic_version VALUES ('9999')")
     sentence = (
         f"the database is at revision 9999, which this code (at {known_head()}) does not know: it is newer; "
@@ -126,7 +147,7 @@ async def test_a_newer_database_than_the_code_is_refused_by_everybody(somewhere:
     assert await fetch(somewhere, TABLES) == ["alembic_version"]
 
 
-async def test_an_empty_and_an_older_database_are_told_how_to_go_on(new_database: DatabaseMaker, somewhere: str):
+async def test_an_empty_or_older_database_is_refused_with_the_next_step(new_database: DatabaseMaker, somewhere: str):
     assert await problem_of(await new_database()) == ("the database has no tables yet; run `pilotlight migrate` first")
     await execute(somewhere, "INSERT INTO alembic_version VALUES ('0001')")
     assert await problem_of(somewhere) == (

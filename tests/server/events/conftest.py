@@ -1,12 +1,12 @@
-"""A sequencer and a tail at work."""
+"""Fixtures: a running sequencer and tail."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 from sqlalchemy import text
 
-from server.db.engine import Database
-from server.db.signals import Signals
+from server.db.database import Database
+from server.db.notify import Notifier
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
 
@@ -29,12 +29,12 @@ async def empty_log(new_database, migrated_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-async def sequencer(database: Database, signals: Signals) -> AsyncIterator[Sequencer]:
+async def sequencer(database: Database, signals: Notifier) -> AsyncIterator[Sequencer]:
     async with running(Sequencer(database, signals)) as sequencer:
         yield sequencer
 
 
 @pytest.fixture
-async def tail(sequencer: Sequencer, database: Database, signals: Signals) -> AsyncIterator[Tail]:
+async def tail(sequencer: Sequencer, database: Database, signals: Notifier) -> AsyncIterator[Tail]:
     async with running(Tail(database, signals)) as tail:
         yield tail

@@ -1,19 +1,19 @@
-"""A process with a sequencer in it, to be killed: `python -m tests.server.events.leader URL SILENT_FOR_SECONDS`."""
+"""A process with a sequencer, for tests that kill it: `python -m tests.server.events.leader URL SILENT_FOR_SECONDS`."""
 
 import asyncio
 import sys
 from datetime import timedelta
 
-from server.db.engine import Database
-from server.db.signals import Signals
+from server.db.database import Database
+from server.db.notify import Notifier
 from server.events.sequencer import Sequencer
 
 
 async def lead(url: str, silent_for: timedelta) -> None:
     database = Database(url)
-    signals = Signals(database)
+    signals = Notifier(database)
     signals.start()
-    sequencer = Sequencer(database, signals, silent_for=silent_for)
+    sequencer = Sequencer(database, signals, silence_timeout=silent_for)
     sequencer.start()
     await asyncio.Event().wait()
 

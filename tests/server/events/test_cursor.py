@@ -1,4 +1,4 @@
-"""A cursor comes back as it went out, and nothing else is taken for one."""
+"""A cursor decodes to what was encoded, and nothing else decodes."""
 
 from base64 import urlsafe_b64encode
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.errors import Refused
-from server.events.cursor import Cursor
+from server.events.event import Cursor
 
 EPOCHS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 POSITIONS = st.integers(min_value=0, max_value=2**63 - 1)

@@ -1,4 +1,4 @@
-"""What the log promises whatever the writers do."""
+"""The order and completeness of the log, whatever the writers do."""
 
 import asyncio
 import random
@@ -8,14 +8,15 @@ from uuid import UUID
 import pytest
 from sqlalchemy import text
 
-from server.db.engine import Database
-from server.db.signals import Signals
+from server.db.database import Database
+from server.db.notify import Notifier
 from server.events.event import EventType
-from server.events.log import append
+from server.events.outbox import append
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
+from tests.support.waiting import until
 
-from .world import PROJECT, change, count, log_of, make_instances, running, take, until
+from .world import PROJECT, change, count, log_of, make_instances, running, take
 
 
 async def test_sixteen_writers_lose_double_and_disorder_nothing(database: Database, tail: Tail):
@@ -47,17 +48,17 @@ async def test_sixteen_writers_lose_double_and_disorder_nothing(database: Databa
     assert await count(database, "outbox") == 0
 
 
-async def test_a_backlog_is_numbered_in_the_order_of_each_instances_changes(database: Database, signals: Signals):
+async def test_a_backlog_is_numbered_in_the_order_of_each_instances_changes(database: Database, signals: Notifier):
     """Many events of one instance in one batch, and batches that end in the middle of them."""
     instances = await make_instances(database, 3)
 
     async def write(number: int) -> None:
-        for turn in range(10):
-            await change(database, instances[(number + turn) % 3])
+        for step in range(10):
+            await change(database, instances[(number + step) % 3])
 
     await asyncio.gather(*(write(number) for number in range(9)))
     async with running(Sequencer(database, signals, batch=40)):
-        await until(lambda: is_moved(database))
+        await until(lambda: is_sequenced(database))
 
     async with database.read() as session:
         rows = await session.execute(text("SELECT instance_id, data FROM event ORDER BY position"))
@@ -67,7 +68,7 @@ async def test_a_backlog_is_numbered_in_the_order_of_each_instances_changes(data
     assert versions == {each: list(range(1, 31)) for each in instances}
 
 
-async def is_moved(database: Database) -> bool:
+async def is_sequenced(database: Database) -> bool:
     return await count(database, "outbox") == 0
 
 
@@ -86,17 +87,17 @@ async def test_an_event_that_commits_late_comes_after_what_was_seen_before_it(da
     assert second.position == first.position + 1
 
 
-async def test_a_change_that_was_taken_back_announces_nothing(database: Database, tail: Tail):
+async def test_a_change_that_was_rolled_back_writes_no_event(database: Database, tail: Tail):
     [instance_id] = await make_instances(database, 1)
 
-    async def announce_and_fail() -> None:
+    async def write_and_fail() -> None:
         async with database.write() as session:
             await append(session, type=EventType.INSTANCE_READY, project_id=PROJECT, instance_id=instance_id, data={})
             raise LookupError
 
     async with tail.subscribe(project_id=PROJECT, after=None) as events:
         with pytest.raises(LookupError):
-            await announce_and_fail()
+            await write_and_fail()
         kept, _ = await change(database, instance_id)
         [seen] = await take(events, 1)
 
@@ -104,7 +105,7 @@ async def test_a_change_that_was_taken_back_announces_nothing(database: Database
     assert [event_id for _, event_id in await log_of(database)] == [kept]
 
 
-async def test_an_event_tells_what_it_was_given(database: Database, tail: Tail):
+async def test_an_event_has_the_fields_it_was_written_with(database: Database, tail: Tail):
     [instance_id] = await make_instances(database, 1)
     operation_id, token_id = UUID(int=2), UUID(int=3)
 

@@ -1,4 +1,4 @@
-"""A promoted standby goes on under the log's name if nothing can be missing, else under another one."""
+"""A promoted standby keeps the log's name if no event can be missing, and renames it otherwise."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,13 +7,13 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from server.db.engine import Database
-from server.db.signals import Signals
-from server.events.epoch import LogState, confirm_epoch
+from server.db.database import Database
+from server.db.notify import Notifier
+from server.events.log_identity import LogState, confirm_epoch
 from server.events.sequencer import Sequencer
-from tests.processes import sooner_or_later
+from tests.support.waiting import until
 
-from .world import announce, running, until
+from .world import running, write_events
 
 Connection = asyncpg.Connection
 PATIENT, HASTY = timedelta(seconds=30), timedelta(milliseconds=300)
@@ -50,7 +50,7 @@ async def test_what_was_replicated_and_is_all_there_keeps_its_name(connection: C
     before = await promote(connection, is_replicated=True)
 
     assert await confirm_epoch(connection, before) == before
-    assert await confirm_epoch(connection, None, witness_within=HASTY) == before  # and now it is at home here
+    assert await confirm_epoch(connection, None, promotion_timeout=HASTY) == before  # and now it is at home here
 
 
 async def test_without_synchronous_replication_something_may_be_missing(connection: Connection):
@@ -62,7 +62,7 @@ async def test_without_synchronous_replication_something_may_be_missing(connecti
 
 
 async def test_a_log_that_lacks_what_was_seen_is_another_one(connection: Connection):
-    """A backup that was brought to an earlier moment; whoever has seen more knows."""
+    """A backup restored to an earlier moment; processes that have seen more events can tell."""
     restored = await promote(connection, is_replicated=True)
     seen = LogState(restored.epoch, 11)
 
@@ -72,7 +72,7 @@ async def test_a_log_that_lacks_what_was_seen_is_another_one(connection: Connect
     assert await confirm_epoch(connection, None) == after
 
 
-async def test_whoever_has_seen_more_is_heard_even_after_somebody_else_vouched(connection: Connection):
+async def test_a_process_that_has_seen_more_counts_even_after_another_confirmed(connection: Connection):
     before = await promote(connection, is_replicated=True)
     assert await confirm_epoch(connection, before) == before
 
@@ -84,7 +84,7 @@ async def test_whoever_has_seen_more_is_heard_even_after_somebody_else_vouched(c
 async def test_a_process_that_has_seen_nothing_waits_for_one_that_has(database: Database, connection: Connection):
     before = await promote(connection, is_replicated=True)
     newcomer = await database.connect()
-    waiting = asyncio.create_task(confirm_epoch(newcomer, None, witness_within=PATIENT))
+    waiting = asyncio.create_task(confirm_epoch(newcomer, None, promotion_timeout=PATIENT))
     await asyncio.sleep(0.3)
     assert not waiting.done()
 
@@ -94,21 +94,21 @@ async def test_a_process_that_has_seen_nothing_waits_for_one_that_has(database: 
     await newcomer.close()
 
 
-async def test_if_nobody_has_seen_anything_the_log_gets_another_name(connection: Connection):
+async def test_if_no_process_has_seen_anything_the_log_gets_another_name(connection: Connection):
     before = await promote(connection, is_replicated=True)
 
-    after = await confirm_epoch(connection, None, witness_within=HASTY)
+    after = await confirm_epoch(connection, None, promotion_timeout=HASTY)
 
     assert after.epoch != before.epoch
 
 
-async def test_the_leader_notes_that_nobody_confirms_its_commits(database: Database, connection: Connection):
+async def test_the_leader_records_that_no_standby_confirms_its_commits(database: Database, connection: Connection):
     await connection.execute("UPDATE event_log SET is_replicated = true")
-    async with running(Sequencer(database, Signals(database))) as sequencer:
+    async with running(Sequencer(database, Notifier(database))) as sequencer:
         await until(lambda: sequencer.is_leader)
-        await announce(database, 1)
+        await write_events(database, 1)
 
         async def is_noted() -> bool:
             return not await connection.fetchval("SELECT is_replicated FROM event_log")
 
-        await sooner_or_later(is_noted)
+        await until(is_noted)

@@ -1,23 +1,26 @@
-"""Pages of the past, and where a snapshot stands in the log."""
+"""Pages of past events, and the position of a snapshot in the log."""
 
 import asyncio
 import random
+from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import new_id
-from server.db.engine import Database
-from server.db.signals import Signals
+from server.db.database import Database
+from server.db.notify import Notifier
 from server.errors import CursorExpired, Refused
 from server.events import replay
-from server.events.cursor import Cursor
-from server.events.replay import Moment, check_cursor, cursor_now, moment_of, page_of_events, position_now
+from server.events.event import Cursor
+from server.events.replay import check_cursor, cursor_now, page_of_events, position_now
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
+from tests.support.waiting import until
 
-from .world import PROJECT, announce, change, count, make_instances, running, take, until
+from .world import PROJECT, change, count, make_instances, running, take, write_events
 
 
 async def settled(database: Database) -> bool:
@@ -53,24 +56,37 @@ async def test_pages_follow_each_other_without_overlap(
     assert [each for page in pages for each in page] == made == [event.id for event in both]
 
 
-async def test_a_change_that_is_shown_before_it_is_numbered_is_not_told_again(database: Database, signals: Signals):
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Where a read transaction stands: it sees every change up to `cursor`, and those of the unannounced events."""
+
+    cursor: Cursor
+    unannounced: frozenset[UUID]
+
+
+async def moment_of(session: AsyncSession) -> Moment:
+    ids = await session.execute(text("SELECT id FROM outbox WHERE project_id = :project_id"), {"project_id": PROJECT})
+    return Moment(await cursor_now(session), frozenset(ids.scalars()))
+
+
+async def test_a_change_that_is_shown_before_it_is_numbered_is_not_sent_again(database: Database, signals: Notifier):
     [instance_id] = await make_instances(database, 1)
     async with running(Sequencer(database, signals)) as sequencer:
         await until(lambda: sequencer.is_leader)
-    shown, _ = await change(database, instance_id)  # nobody numbers it now
+    shown, _ = await change(database, instance_id)  # no sequencer numbers it now
 
     async with database.read() as session:
-        moment = await moment_of(session, project_id=PROJECT)
+        moment = await moment_of(session)
     assert moment.unannounced == {shown}
 
     async with running(Sequencer(database, signals)), running(Tail(database, signals)) as tail:
         news, _ = await change(database, instance_id)
         async with tail.subscribe(
-            project_id=PROJECT, after=moment.cursor, wanted=lambda event: event.id not in moment.unannounced
+            project_id=PROJECT, after=moment.cursor, predicate=lambda event: event.id not in moment.unannounced
         ) as events:
-            [told] = await take(events, 1)
-    assert told.id == news
-    assert told.position == moment.cursor.position + 2
+            [event] = await take(events, 1)
+    assert event.id == news
+    assert event.position == moment.cursor.position + 2
 
 
 async def test_a_state_and_the_news_after_it_are_every_change_once(database: Database, tail: Tail):
@@ -84,14 +100,14 @@ async def test_a_state_and_the_news_after_it_are_every_change_once(database: Dat
     async def show(instance_id: UUID) -> tuple[int, Moment]:
         async with database.read() as session:
             found = await session.execute(text("SELECT version FROM instance WHERE id = :id"), {"id": instance_id})
-            return found.scalar_one(), await moment_of(session, project_id=PROJECT)
+            return found.scalar_one(), await moment_of(session)
 
     async def follow(instance_id: UUID, moment: Moment, count: int) -> list[int]:
         async with tail.subscribe(
             project_id=PROJECT,
             after=moment.cursor,
             instance_ids=[instance_id],
-            wanted=lambda event: event.id not in moment.unannounced,
+            predicate=lambda event: event.id not in moment.unannounced,
         ) as events:
             return [event.data["version"] for event in await take(events, count)]
 
@@ -113,7 +129,7 @@ async def test_the_position_is_of_the_snapshot_not_of_the_moment_it_is_asked(dat
     async with database.read() as session:
         await session.execute(text("SELECT 1"))
         async with tail.subscribe(project_id=PROJECT, after=None) as events:
-            await announce(database)
+            await write_events(database)
             [event] = await take(events, 1)
         assert await position_now(session) < event.position
     async with database.read() as session:
@@ -122,7 +138,7 @@ async def test_the_position_is_of_the_snapshot_not_of_the_moment_it_is_asked(dat
 
 async def test_cursors_are_checked(database: Database, tail: Tail):
     async with tail.subscribe(project_id=PROJECT, after=None) as events:
-        await announce(database, 2)
+        await write_events(database, 2)
         first, second = await take(events, 2)
 
     async with database.read() as session:

@@ -1,4 +1,4 @@
-"""One process at a time gives out positions, whoever dies."""
+"""Only one process at a time assigns positions, even when leaders die."""
 
 import asyncio
 import signal
@@ -10,14 +10,15 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import text
 
-from server.db.engine import Database
-from server.db.signals import Signals
-from server.events.epoch import confirm_epoch
+from server.db.database import Database
+from server.db.notify import Notifier
+from server.events.log_identity import confirm_epoch
 from server.events.partitions import partitions
 from server.events.sequencer import LOCK, MOVE, Sequencer
 from server.events.tail import Tail
+from tests.support.waiting import until
 
-from .world import PROJECT, announce, change, count, log_of, make_instances, running, take, terminate, until
+from .world import PROJECT, change, count, log_of, make_instances, running, take, terminate, write_events
 
 
 async def is_empty(database: Database, table: str) -> bool:
@@ -32,19 +33,19 @@ async def head_of(database: Database) -> int:
         await connection.close()
 
 
-async def test_of_two_sequencers_one_leads_and_the_other_takes_over(database: Database, signals: Signals):
+async def test_of_two_sequencers_one_leads_and_the_other_takes_over(database: Database, signals: Notifier):
     first, second = Sequencer(database, signals), Sequencer(database, signals)
     async with running(first):
         await until(lambda: first.is_leader)
         async with running(second):
-            ids = await announce(database, 3)
+            ids = await write_events(database, 3)
             await until(lambda: is_empty(database, "outbox"))
             assert (first.is_leader, second.is_leader) == (True, False)
 
             await first.stop()
             await until(lambda: second.is_leader)
             assert not first.is_leader
-            ids += await announce(database, 3)
+            ids += await write_events(database, 3)
             await until(lambda: is_empty(database, "outbox"))
 
     log = await log_of(database)
@@ -52,7 +53,7 @@ async def test_of_two_sequencers_one_leads_and_the_other_takes_over(database: Da
     assert [position for position, _ in log] == list(range(log[0][0], log[0][0] + 6))
 
 
-async def test_cutting_the_leader_off_again_and_again_loses_and_doubles_nothing(database: Database, signals: Signals):
+async def test_cutting_the_leader_off_again_and_again_loses_and_doubles_nothing(database: Database, signals: Notifier):
     before = await head_of(database)
     instances = await make_instances(database, 8)
     first, second = Sequencer(database, signals, batch=7), Sequencer(database, signals, batch=7)
@@ -73,7 +74,7 @@ async def test_cutting_the_leader_off_again_and_again_loses_and_doubles_nothing(
     assert await disordered(database) == 0
 
 
-async def test_a_killed_process_is_succeeded_without_a_gap(database: Database, database_url: str, signals: Signals):
+async def test_a_killed_process_is_succeeded_without_a_gap(database: Database, database_url: str, signals: Notifier):
     before = await head_of(database)
     instances = await make_instances(database, 8)
     async with leading_process(database, database_url) as process, running(Sequencer(database, signals)) as successor:
@@ -89,26 +90,26 @@ async def test_a_killed_process_is_succeeded_without_a_gap(database: Database, d
     assert await disordered(database) == 0
 
 
-async def test_a_process_that_hangs_loses_the_lead(database: Database, database_url: str, signals: Signals):
+async def test_a_process_that_hangs_loses_the_lead(database: Database, database_url: str, signals: Notifier):
     async with (
         leading_process(database, database_url, silent_for=1.0) as process,
         running(Sequencer(database, signals)) as other,
     ):
         process.send_signal(signal.SIGSTOP)
         await until(lambda: other.is_leader)
-        [event_id] = await announce(database)
+        [event_id] = await write_events(database)
         await until(lambda: is_empty(database, "outbox"))
 
         process.send_signal(signal.SIGCONT)
-        again = await announce(database, 5)
+        again = await write_events(database, 5)
         await until(lambda: is_empty(database, "outbox"))
         assert other.is_leader
 
     assert [each for _, each in await log_of(database)] == [event_id, *again]
 
 
-async def test_the_outbox_outlives_a_time_without_a_sequencer(database: Database, signals: Signals):
-    ids = await announce(database, 5)
+async def test_the_outbox_outlives_a_time_without_a_sequencer(database: Database, signals: Notifier):
+    ids = await write_events(database, 5)
     assert await log_of(database) == []
 
     async with running(Sequencer(database, signals)):
@@ -117,17 +118,17 @@ async def test_the_outbox_outlives_a_time_without_a_sequencer(database: Database
     assert [event_id for _, event_id in await log_of(database)] == ids
 
 
-async def test_a_lost_wake_up_costs_one_poll(database: Database, signals: Signals):
+async def test_a_lost_wake_up_costs_one_poll(database: Database, signals: Notifier):
     async with running(Sequencer(database, signals)) as sequencer, running(Tail(database, signals)) as tail:
         await until(lambda: sequencer.is_leader)
         async with tail.subscribe(project_id=PROJECT, after=None) as events:
             database.on_commit = None
-            [event_id] = await announce(database)
+            [event_id] = await write_events(database)
             [event] = await take(events, 1)
     assert event.id == event_id
 
 
-async def test_nobody_can_number_events_beside_the_leader(database: Database, signals: Signals):
+async def test_no_other_process_can_number_events_beside_the_leader(database: Database, signals: Notifier):
     """Even a connection without the lock, running the very same statement, keeps positions gap-free and unique."""
     before = await head_of(database)
     async with running(Sequencer(database, signals, batch=3)) as sequencer:
@@ -135,7 +136,7 @@ async def test_nobody_can_number_events_beside_the_leader(database: Database, si
         intruder = await database.connect()
         try:
             assert await intruder.fetchval("SELECT pg_try_advisory_lock($1)", LOCK) is False
-            writers = asyncio.gather(*(announce(database, 10) for _ in range(20)))
+            writers = asyncio.gather(*(write_events(database, 10) for _ in range(20)))
             while not writers.done():
                 await intruder.fetchrow(MOVE, 3)
             await writers
@@ -147,9 +148,9 @@ async def test_nobody_can_number_events_beside_the_leader(database: Database, si
 
 
 async def test_partitions_are_there_before_they_are_needed(empty_log: Database):
-    async with running(Sequencer(empty_log, Signals(empty_log), batch=4, partition_size=10)):
+    async with running(Sequencer(empty_log, Notifier(empty_log), batch=4, partition_size=10)):
         for _ in range(7):
-            await announce(empty_log, 13)
+            await write_events(empty_log, 13)
         await until(lambda: is_empty(empty_log, "outbox"))
 
     assert [position for position, _ in await log_of(empty_log)] == list(range(1, 92))
@@ -161,13 +162,13 @@ async def test_partitions_are_there_before_they_are_needed(empty_log: Database):
 
 
 async def test_a_partition_that_can_not_be_made_yet_stops_nothing_while_there_is_room(empty_log: Database):
-    async with running(Sequencer(empty_log, Signals(empty_log), batch=4, partition_size=10)):
-        await announce(empty_log, 1)
+    async with running(Sequencer(empty_log, Notifier(empty_log), batch=4, partition_size=10)):
+        await write_events(empty_log, 1)
         await until(lambda: is_empty(empty_log, "outbox"))
         blocker = await empty_log.connect()
         async with blocker.transaction():
             await blocker.execute("LOCK TABLE event IN SHARE UPDATE EXCLUSIVE MODE")  # as ANALYZE does
-            await announce(empty_log, 12)  # nine of them still fit
+            await write_events(empty_log, 12)  # nine of them still fit
             await until(lambda: has_left(empty_log, 3))
         await blocker.close()
         await until(lambda: is_empty(empty_log, "outbox"))
@@ -179,10 +180,10 @@ async def has_left(database: Database, events: int) -> bool:
     return await count(database, "outbox") == events
 
 
-async def test_without_its_row_the_log_moves_nothing_and_then_heals(new_database, migrated_url: str):
+async def test_without_its_row_the_log_numbers_nothing_and_then_recovers(new_database, migrated_url: str):
     database = Database(await new_database(migrated_url))
     try:
-        ids = await announce(database, 3)
+        ids = await write_events(database, 3)
         connection = await database.connect()
         await connection.execute("DELETE FROM event_log")
         with pytest.raises(Exception, match=r"null value|no partition"):
@@ -190,7 +191,7 @@ async def test_without_its_row_the_log_moves_nothing_and_then_heals(new_database
         await connection.close()
         assert await count(database, "outbox") == 3
 
-        async with running(Sequencer(database, Signals(database))):
+        async with running(Sequencer(database, Notifier(database))):
             await until(lambda: is_empty(database, "outbox"))
         assert [event_id for _, event_id in await log_of(database)] == ids
     finally:
@@ -206,15 +207,15 @@ async def test_positions_wait_for_the_disk_even_where_the_server_does_not(new_da
             await session.execute(text(f'ALTER DATABASE "{name}" SET synchronous_commit = off'))
         connection = await database.connect()
         assert await connection.fetchval("SHOW synchronous_commit") == "off"
-        # What the leader's own session says, written down by a trigger when it moves an event.
+        # What the leader's own session says, recorded by a trigger when it numbers an event.
         await connection.execute("CREATE TABLE said (setting text)")
         await connection.execute("""
             CREATE FUNCTION say() RETURNS trigger LANGUAGE plpgsql AS $$
             BEGIN INSERT INTO said SELECT current_setting('synchronous_commit'); RETURN NULL; END $$
         """)
         await connection.execute("CREATE TRIGGER says AFTER UPDATE ON event_log FOR EACH ROW EXECUTE FUNCTION say()")
-        async with running(Sequencer(database, Signals(database))):
-            await announce(database)
+        async with running(Sequencer(database, Notifier(database))):
+            await write_events(database)
             await until(lambda: is_empty(database, "outbox"))
         assert await connection.fetchval("SELECT setting FROM said") == "on"
         await connection.close()
@@ -222,7 +223,7 @@ async def test_positions_wait_for_the_disk_even_where_the_server_does_not(new_da
         await database.close()
 
 
-async def test_the_move_walks_the_index_however_the_outbox_was_when_it_was_planned(database: Database):
+async def test_sequencing_uses_the_index_however_full_the_outbox_was_when_planned(database: Database):
     connection = await database.connect(server_settings={"enable_seqscan": "off"})
     try:
         await connection.execute("ANALYZE outbox")

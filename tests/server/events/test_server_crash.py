@@ -1,4 +1,4 @@
-"""PostgreSQL itself is killed: what was seen stays seen, and everything goes on."""
+"""PostgreSQL is killed: delivered events stay in the log, and everything continues."""
 
 import asyncio
 import os
@@ -8,16 +8,17 @@ from uuid import UUID
 
 import pytest
 
-from server.db.embedded import EmbeddedPostgres
-from server.db.engine import Database
+from server.db.database import Database
+from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
-from server.db.signals import Signals
-from server.db.trouble import DATABASE_TROUBLE
+from server.db.notify import Notifier
+from server.db.outages import DATABASE_ERRORS
 from server.events.event import Event
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
+from tests.support.waiting import until
 
-from .world import PROJECT, WITHIN, announce, log_of, running, until
+from .world import PROJECT, WITHIN, log_of, running, write_events
 
 
 @pytest.mark.slow
@@ -25,7 +26,7 @@ async def test_a_reader_sees_the_whole_log_across_a_killed_server(home: Path):
     async with EmbeddedPostgres(home, durable=True) as server:
         await upgrade(server.url)
         database = Database(server.url)
-        signals = Signals(database)
+        signals = Notifier(database)
         committed: list[UUID] = []
         killed = asyncio.Event()
 
@@ -34,9 +35,9 @@ async def test_a_reader_sees_the_whole_log_across_a_killed_server(home: Path):
             after = 0
             while after < 50:
                 try:
-                    committed.extend(await announce(database))
+                    committed.extend(await write_events(database))
                     after += killed.is_set()
-                except DATABASE_TROUBLE:
+                except DATABASE_ERRORS:
                     await asyncio.sleep(0.02)
 
         seen: list[Event] = []

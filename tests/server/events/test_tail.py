@@ -1,4 +1,4 @@
-"""From the cursor through the past into the present: nothing missing, nothing twice."""
+"""A reader continues from its cursor through past events into live ones, without gaps or duplicates."""
 
 import asyncio
 import random
@@ -8,15 +8,15 @@ from uuid import UUID
 
 import pytest
 
-from server.db.engine import Database
-from server.db.signals import Signals
+from server.db.database import Database
+from server.db.notify import Notifier
 from server.errors import CursorExpired, Lagging, Refused
-from server.events.cursor import Cursor
-from server.events.event import Event
+from server.events.event import Cursor, Event
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
+from tests.support.waiting import until
 
-from .world import PROJECT, announce, change, log_of, make_instances, running, take, terminate, until
+from .world import PROJECT, change, log_of, make_instances, running, take, terminate, write_events
 
 OTHER_PROJECT = UUID(int=99)
 
@@ -29,7 +29,7 @@ async def two_tails(sequencer: Sequencer, database_url: str) -> AsyncIterator[li
         for size in (5, 50):
             database = Database(database_url, pool_size=5)
             stack.push_async_callback(database.close)
-            signals = await stack.enter_async_context(running(Signals(database)))
+            signals = await stack.enter_async_context(running(Notifier(database)))
             tails.append(await stack.enter_async_context(running(Tail(database, signals, ring_size=size))))
         yield tails
 
@@ -83,11 +83,11 @@ async def test_a_cursor_from_a_process_that_is_ahead_is_good(database: Database,
     start = await beginning(second)
     await first.stop()
     async with second.subscribe(project_id=PROJECT, after=start) as events:
-        await announce(database, 3)
+        await write_events(database, 3)
         seen = await take(events, 3)
     cursor = events.cursor_of(seen[1])
 
-    stale = Tail(database, Signals(database))  # told of nothing: it has read up to where the log was before
+    stale = Tail(database, Notifier(database))  # not notified: it has read up to where the log was before
     await beginning_without_following(stale, start)
     async with stale.subscribe(project_id=PROJECT, after=cursor) as resumed:
         assert resumed.cursor == cursor
@@ -108,12 +108,12 @@ async def test_a_slow_reader_keeps_little_in_memory_and_misses_nothing(database:
         tail.subscribe(project_id=PROJECT, after=None, backlog=10_000) as quick,
     ):
         quickly = asyncio.create_task(take(quick, 3000))
-        await announce(database, 1)
+        await write_events(database, 1)
         first = await take(slow, 1)
         assert slow.is_live
         most = 0
         for _ in range(30):
-            await announce(database, 100)
+            await write_events(database, 100)
             most = max(most, slow.waiting)
         expected = await quickly
         assert not slow.is_live
@@ -122,7 +122,7 @@ async def test_a_slow_reader_keeps_little_in_memory_and_misses_nothing(database:
         await until(lambda: tail.head().position == first[0].position + 3000)
         seen = first + await take(slow, 3000)
         assert slow.waiting == 0
-        await announce(database, 1)
+        await write_events(database, 1)
         seen += await take(slow, 1)
         assert slow.is_live
 
@@ -143,9 +143,9 @@ async def test_a_reader_gets_its_project_its_instances_and_its_types(database: D
         return live
 
     first, _ = await change(database, one)
-    await announce(database, 2, project_id=OTHER_PROJECT)
+    await write_events(database, 2, project_id=OTHER_PROJECT)
     second, _ = await change(database, other)
-    [checked] = await announce(database)
+    [checked] = await write_events(database)
     third, _ = await change(database, one)
 
     for _ in range(2):
@@ -153,15 +153,17 @@ async def test_a_reader_gets_its_project_its_instances_and_its_types(database: D
         assert await collect(third, instance_ids=[one]) == [first, third]
         assert await collect(checked, types=["health.checked"]) == [checked]
         assert await collect(third, instance_ids=[one, other], types=["instance.changed"]) == [first, second, third]
-        assert await collect(third, wanted=lambda event: event.data.get("version") == 2) == [third]
+        assert await collect(third, predicate=lambda event: event.data.get("version") == 2) == [third]
         tail.ring.restart(tail.ring.head)  # and once more, now from the table
 
 
-async def test_an_idle_readers_cursor_moves_past_what_it_did_not_want(database: Database, tail: Tail):
-    async with tail.subscribe(project_id=PROJECT, after=None, wanted=lambda event: event.data["number"] == 0) as events:
+async def test_an_idle_readers_cursor_advances_past_filtered_events(database: Database, tail: Tail):
+    async with tail.subscribe(
+        project_id=PROJECT, after=None, predicate=lambda event: event.data["number"] == 0
+    ) as events:
         reading = asyncio.create_task(take(events, 2))
-        await announce(database, 5)
-        await announce(database, 5)
+        await write_events(database, 5)
+        await write_events(database, 5)
         first, second = await reading
         waiting = asyncio.create_task(anext(events))
         await until(lambda: events.cursor.position == second.position + 4)
@@ -175,12 +177,12 @@ async def test_a_reader_whose_filter_fails_is_alone_with_it(database: Database, 
         raise ZeroDivisionError
 
     async with (
-        tail.subscribe(project_id=PROJECT, after=None, wanted=fails) as broken,
+        tail.subscribe(project_id=PROJECT, after=None, predicate=fails) as broken,
         tail.subscribe(project_id=PROJECT, after=None) as whole,
     ):
         reading = asyncio.create_task(take(broken, 1))
         await asyncio.sleep(0)
-        ids = await announce(database, 2)
+        ids = await write_events(database, 2)
         assert [event.id for event in await take(whole, 2)] == ids
         with pytest.raises(ZeroDivisionError):
             await reading
@@ -228,11 +230,11 @@ async def test_lost_connections_heal_under_a_reader(database: Database, database
 async def test_a_page_that_could_not_be_read_is_read_again(database: Database, database_url: str, sequencer: Sequencer):
     """The reader's own way to the table breaks: each pooled connection is dead when it is next used."""
     own = Database(database_url, pool_size=2, name="reader")
-    signals = Signals(own)
+    signals = Notifier(own)
     try:
         async with running(Tail(own, signals, ring_size=1)) as tail:
             start = await beginning(tail)
-            ids = await announce(database, 40)
+            ids = await write_events(database, 40)
             await until(lambda: tail.head().position == start.position + 40)
             async with tail.subscribe(project_id=PROJECT, after=start, backlog=8) as events:
                 seen = await take(events, 8)
@@ -244,11 +246,11 @@ async def test_a_page_that_could_not_be_read_is_read_again(database: Database, d
 
 
 async def test_a_tail_that_starts_later_serves_the_newest_from_memory(
-    database: Database, signals: Signals, sequencer: Sequencer
+    database: Database, signals: Notifier, sequencer: Sequencer
 ):
     async with running(Tail(database, signals)) as first:
         start = await beginning(first)
-        ids = await announce(database, 10)
+        ids = await write_events(database, 10)
         await until(lambda: first.head().position == start.position + 10)
 
     async with running(Tail(database, signals, ring_size=4)) as later:

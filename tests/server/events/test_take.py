@@ -1,20 +1,21 @@
-"""Taking what is there: for readers that must not wait, and want to know how far they have come."""
+"""take() returns the available events without waiting, and how far the reader has come."""
 
-from server.db.engine import Database
-from server.db.signals import Signals
+from server.db.database import Database
+from server.db.notify import Notifier
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
+from tests.support.waiting import until
 
-from .world import PROJECT, announce, running, until
+from .world import PROJECT, running, write_events
 
 
-async def test_who_takes_gets_what_is_there_and_its_cursor_says_how_far_that_was(database: Database, signals: Signals):
+async def test_take_returns_the_available_events_and_advances_the_cursor(database: Database, signals: Notifier):
     async with running(Sequencer(database, signals)), running(Tail(database, signals, ring_size=4)) as tail:
         async with tail.subscribe(project_id=PROJECT, after=None) as first:
             start = first.cursor
             assert await first.take() == []
             assert first.cursor == start
-        written = [event_id for _ in range(10) for event_id in await announce(database)]
+        written = [event_id for _ in range(10) for event_id in await write_events(database)]
         await until(lambda: tail.head().position == start.position + 10)
         taken = []
         # From the table, for the ring is too short; then from the ring; then nothing more, without waiting.

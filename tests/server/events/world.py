@@ -1,7 +1,6 @@
-"""What the tests of the log need: writers that keep to the rules, readers that collect, and a wait with a deadline."""
+"""Helpers for tests of the log: writers, readers that collect, and a wait with a deadline."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from uuid import UUID
@@ -10,27 +9,17 @@ from sqlalchemy import text
 from sqlalchemy.dialects.postgresql import insert
 
 from server.clock import new_id
-from server.db.engine import Database
-from server.db.signals import Signals
+from server.db.database import Database
+from server.db.notify import Notifier
 from server.db.tables import Instance, Project
 from server.events.event import Event, EventType
-from server.events.log import append
+from server.events.outbox import append
+from server.events.reader import EventReader
 from server.events.sequencer import Sequencer
-from server.events.subscription import Subscription
 from server.events.tail import Tail
 
 PROJECT = UUID(int=1)
 WITHIN = timedelta(seconds=30)  # never waited for, except on a machine that is busy with other things
-
-
-async def until(condition: Callable[[], bool | Awaitable[bool]], within: timedelta = WITHIN) -> None:
-    """Look again and again, and fail when the time is over."""
-    async with asyncio.timeout(within.total_seconds()):
-        while True:
-            found = condition()
-            if found if isinstance(found, bool) else await found:
-                return
-            await asyncio.sleep(0.01)
 
 
 async def make_instances(database: Database, count: int) -> list[UUID]:
@@ -59,7 +48,7 @@ async def make_instances(database: Database, count: int) -> list[UUID]:
 
 
 async def change(database: Database, instance_id: UUID, project_id: UUID = PROJECT) -> tuple[UUID, int]:
-    """One change under the row's lock, announced with the version it made."""
+    """One change under the row's lock, and its event with the new version."""
     async with database.write() as session:
         bump = text("UPDATE instance SET version = version + 1 WHERE id = :id RETURNING version")
         version = (await session.execute(bump, {"id": instance_id})).scalar_one()
@@ -73,7 +62,7 @@ async def change(database: Database, instance_id: UUID, project_id: UUID = PROJE
     return event_id, version
 
 
-async def announce(database: Database, count: int = 1, *, project_id: UUID = PROJECT) -> list[UUID]:
+async def write_events(database: Database, count: int = 1, *, project_id: UUID = PROJECT) -> list[UUID]:
     """Events that belong to no row."""
     async with database.write() as session:
         return [
@@ -89,7 +78,7 @@ async def announce(database: Database, count: int = 1, *, project_id: UUID = PRO
 
 
 @asynccontextmanager
-async def running(part: Sequencer | Tail | Signals):
+async def running(part: Sequencer | Tail | Notifier):
     part.start()
     try:
         yield part
@@ -109,7 +98,7 @@ async def count(database: Database, table: str) -> int:
         return (await session.execute(text(f"SELECT count(*) FROM {table}"))).scalar_one()
 
 
-async def take(events: Subscription, count: int) -> list[Event]:
+async def take(events: EventReader, count: int) -> list[Event]:
     async with asyncio.timeout(WITHIN.total_seconds()):
         return [await anext(events) for _ in range(count)]
 

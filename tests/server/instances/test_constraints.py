@@ -1,4 +1,4 @@
-"""What PostgreSQL itself refuses, whatever the code above it does."""
+"""Constraints that PostgreSQL enforces, whatever the code above it does."""
 
 from typing import Any
 from uuid import UUID
@@ -7,8 +7,8 @@ import asyncpg
 import pytest
 
 from server.clock import new_id
-from server.words import InstanceStatus
-from tests.world import World
+from server.enums import InstanceStatus
+from tests.support.world import World
 
 OPERATION = """
     INSERT INTO operation (id, project_id, instance_id, kind, status, phase, finished_at, error_code)
@@ -94,7 +94,7 @@ async def test_two_instances_cannot_be_the_same_machine(world: World):
     await world.put(novita_id="n1")
     other = await world.put()
     await refused(
-        "instance_novita_id_is_unique",
+        "instance_novita_id_is_unique_among_the_living",
         world.execute("UPDATE instance SET novita_id = 'n1' WHERE id = $1", other.id),
     )
 

@@ -1,4 +1,4 @@
-"""What is wrong with a request, found before anybody is asked anything."""
+"""Validation of drafts, before any provider call."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,7 +41,8 @@ def problems(**fields: Any) -> list[tuple[str, tuple[str, ...]]]:
         {"labels": {f"l{number}": "" for number in range(64)}},
         {"labels": {"l" * 63: "v" * 255}},
         {"idempotency_key": "k" * 255},
-        {"max_hourly_price_e5": 1},
+        {"max_hourly_price_e5": 100},
+        {"max_hourly_price_e5": 100_000_000},
         {"regions": tuple(f"R-{number}" for number in range(20))},
     ],
 )
@@ -80,6 +81,8 @@ def test_what_is_just_within_the_limits_is_accepted(fields: dict[str, Any]):
         ({"regions": ("AS-SGP-02", "nul\x00")}, "INVALID_REGION", "regions"),
         ({"regions": ("R",) * 21}, "INVALID_REGION", "regions"),
         ({"max_hourly_price_e5": 0}, "INVALID_MAX_HOURLY_PRICE", "maxHourlyPrice"),
+        ({"max_hourly_price_e5": 99}, "INVALID_MAX_HOURLY_PRICE", "maxHourlyPrice"),
+        ({"max_hourly_price_e5": 100_000_001}, "INVALID_MAX_HOURLY_PRICE", "maxHourlyPrice"),
         ({"command": "c" * 2048}, "INVALID_COMMAND", "command"),
         ({"command": "nul\x00"}, "INVALID_COMMAND", "command"),
         ({"command": "half a character \ud800"}, "INVALID_COMMAND", "command"),
@@ -118,7 +121,7 @@ def test_a_field_beyond_its_limits_is_named_with_its_code(fields: dict[str, Any]
         ({"labels": {"l": "\ud800"}}, "INVALID_LABEL", ("labels", "l")),
     ],
 )
-def test_a_member_beyond_its_limits_is_named_with_its_place(fields: dict[str, Any], code: str, path: tuple[str, ...]):
+def test_an_item_beyond_its_limits_is_reported_with_its_path(fields: dict[str, Any], code: str, path: tuple[str, ...]):
     assert problems(**fields) == [(code, ("input", *path))]
 
 

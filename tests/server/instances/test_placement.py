@@ -1,15 +1,17 @@
-"""Which product in which region, in which order, and why not the others."""
+"""Placement: which product in which region, in which order, and why others are refused."""
 
 from typing import Any
 
-from server.instances.placement import Candidate, Wish, place
-from server.words import Billing
-from tests.world import HONG_KONG, MUMBAI, RTX, SINGAPORE, World
+import pytest
+
+from server.enums import Billing, PlacementOrder
+from server.instances.placement import Candidate, Requirements, place
+from tests.support.world import HONG_KONG, MUMBAI, RTX, SINGAPORE, World
 
 CALIFORNIA = "US-CA-06"
 
 
-def wish(**fields: Any) -> Wish:
+def wish(**fields: Any) -> Requirements:
     values: dict[str, Any] = {
         "product_name": RTX,
         "gpu_count": 1,
@@ -18,7 +20,7 @@ def wish(**fields: Any) -> Wish:
         "max_hourly_price_e5": None,
         "regions": (SINGAPORE, HONG_KONG, MUMBAI),
     }
-    return Wish(**{**values, **fields})
+    return Requirements(**{**values, **fields})
 
 
 async def placed(world: World, **fields: Any) -> tuple[list[tuple[str, str, str, int]], list[tuple[str, str, str]]]:
@@ -35,8 +37,8 @@ async def test_regions_are_tried_in_the_callers_order_and_not_by_price(world: Wo
         [(SINGAPORE, "spot", "26", 19500), (HONG_KONG, "spot", "27", 18500), (MUMBAI, "spot", "28", 16000)],
         [],
     )
-    turned, _ = await placed(world, regions=(MUMBAI, SINGAPORE))
-    assert [region for region, *_ in turned] == [MUMBAI, SINGAPORE]
+    reordered, _ = await placed(world, regions=(MUMBAI, SINGAPORE))
+    assert [region for region, *_ in reordered] == [MUMBAI, SINGAPORE]
 
 
 async def test_in_each_region_spot_comes_before_on_demand(world: World):
@@ -113,6 +115,42 @@ async def test_a_disk_that_the_product_does_not_take_is_a_reason(world: World):
     candidates, refusals = await placed(world, rootfs_size_gb=6145, regions=(SINGAPORE,))
     assert candidates == []
     assert refusals == [(SINGAPORE, "spot", "INVALID_ROOTFS_SIZE")]
+
+
+ALL = ("US-CA-06", SINGAPORE, HONG_KONG, MUMBAI, "EU-GB-01", "OC-AU-01")
+
+
+async def test_by_price_spot_of_all_regions_comes_before_on_demand_of_any(world: World):
+    candidates, refusals = await placed(
+        world, regions=ALL, order=PlacementOrder.PRICE, billing=Billing.SPOT_THEN_ON_DEMAND
+    )
+    assert [(region, mode, price) for region, mode, _, price in candidates] == [
+        (MUMBAI, "spot", 16000),
+        (CALIFORNIA, "spot", 17500),
+        ("EU-GB-01", "spot", 17500),  # ties: the order of regions
+        (HONG_KONG, "spot", 18500),
+        (SINGAPORE, "spot", 19500),
+        (MUMBAI, "onDemand", 33000),
+        (CALIFORNIA, "onDemand", 35000),
+        ("EU-GB-01", "onDemand", 35000),
+        (HONG_KONG, "onDemand", 37000),
+        (SINGAPORE, "onDemand", 39000),
+    ]
+    assert refusals == []  # Sydney does not offer it
+
+
+async def test_by_price_regions_without_the_product_cost_no_call(world: World):
+    await placed(world, regions=ALL, order=PlacementOrder.PRICE, billing=Billing.SPOT_THEN_ON_DEMAND)
+    # Products of all regions, in two modes; then the two regions that share a product.
+    assert world.calls("GET /products") == 2 + 2 * 2
+
+
+@pytest.mark.parametrize("order", list(PlacementOrder))
+async def test_more_gpus_than_there_are_is_out_of_stock(world: World, order: PlacementOrder):
+    world.stock("as-sgp-2", 4)
+    candidates, refusals = await placed(world, gpu_count=8, regions=(SINGAPORE, CALIFORNIA), order=order)
+    assert [(region, price) for region, _, _, price in candidates] == [(CALIFORNIA, 140000)]
+    assert refusals == [(SINGAPORE, "spot", "OUT_OF_STOCK")]
 
 
 async def test_a_warm_catalogue_is_not_asked_again(world: World):

@@ -1,4 +1,4 @@
-"""From RUNNING to READY or FAILED by what the endpoints answer, round by round."""
+"""Health checks take an instance from RUNNING to READY or FAILED."""
 
 import socket
 from datetime import timedelta
@@ -8,12 +8,13 @@ from uuid import UUID
 import orjson
 import pytest
 
-from server.instances import moves
+from server.enums import InstanceStatus
+from server.instances import transitions
 from server.instances.drafts import Port
 from server.probes.plan import HealthCheckDraft
 from server.queue.kinds import CheckHealth
-from server.words import InstanceStatus
-from tests.world import World, until
+from tests.support.waiting import until
+from tests.support.world import World
 
 S = InstanceStatus
 BOTH = (Port(80, "http"), Port(8080, "http"))
@@ -91,7 +92,7 @@ async def test_within_a_check_only_what_was_unhealthy_is_probed_again(world: Wor
     assert await health_events(world, instance_id) == []  # the check is not over
 
 
-async def test_the_verdict_is_told_when_it_changes_and_not_with_each_probe(world: World):
+async def test_health_event_is_written_when_the_verdict_changes_not_per_probe(world: World):
     instance_id, _, machine = await checking(world, retries=1)
     mode(world, machine, 80, "503")
     mode(world, machine, 8080, "503")
@@ -101,7 +102,7 @@ async def test_the_verdict_is_told_when_it_changes_and_not_with_each_probe(world
     assert await health_events(world, instance_id) == ["UNHEALTHY"]
 
 
-async def test_what_another_probe_can_not_change_is_not_asked_again_in_the_same_check(world: World):
+async def test_permanent_probe_failure_is_not_probed_again_in_the_same_check(world: World):
     instance_id, _, machine = await checking(world, ports=(Port(80, "http"),), retries=5, expected_statuses=(418,))
     mode(world, machine, 80, "ok")
 
@@ -111,7 +112,7 @@ async def test_what_another_probe_can_not_change_is_not_asked_again_in_the_same_
     assert await health_events(world, instance_id) == ["UNHEALTHY"]
 
 
-async def test_when_the_time_is_over_it_has_failed_with_the_last_results(world: World):
+async def test_check_past_its_deadline_fails_with_the_last_results(world: World):
     instance_id, operation_id, machine = await checking(world, max_wait=30.0)
     mode(world, machine, 80, "ok")
     mode(world, machine, 8080, "503")
@@ -123,7 +124,7 @@ async def test_when_the_time_is_over_it_has_failed_with_the_last_results(world: 
     assert (operation["error_code"], operation["error_retryable"]) == ("HEALTH_CHECK_FAILED", True)
     row = await world.instance(instance_id)
     assert (row["status"], row["failure_code"]) == (S.FAILED, "HEALTH_CHECK_FAILED")
-    assert row["failure_message"].endswith(": it answered 503 (SERVICE_UNAVAILABLE)")
+    assert row["failure_message"].endswith(": HTTP status 503 (SERVICE_UNAVAILABLE)")
     assert [each[:3] for each in await results(world, instance_id)] == [(80, True, 200), (8080, False, 503)]
     assert await health_events(world, instance_id) == ["PARTIAL"]
     assert await world.value("SELECT count(*) FROM job") == 0
@@ -167,7 +168,7 @@ async def test_http_and_tcp_endpoints_are_probed_side_by_side(world: World):
     assert [row[:3] for row in await results(world, instance_id)] == [(22, True, None), (80, True, 200)]
 
 
-async def test_an_address_that_comes_late_is_waited_for(world: World):
+async def test_check_waits_for_a_late_address(world: World):
     instance_id, operation_id, _ = await checking(world)
     await world.execute("UPDATE instance SET endpoints = '[]', observed_at = NULL")
 
@@ -178,19 +179,19 @@ async def test_an_address_that_comes_late_is_waited_for(world: World):
     assert len(orjson.loads(row["endpoints"])) == 2
 
 
-async def test_a_new_run_begins_with_nothing_known(world: World):
+async def test_new_run_starts_without_results(world: World):
     instance_id, operation_id, _ = await checking(world)
     await world.work_until_over(operation_id)
     assert (await world.instance(instance_id))["health"] == "HEALTHY"
 
     async with world.database.write() as session:
-        await moves.move(session, instance_id, S.RESTARTING, cause=moves.Cause())
+        await transitions.transition(session, instance_id, S.RESTARTING, cause=transitions.Cause())
 
     assert (await world.instance(instance_id))["health"] is None
     assert await results(world, instance_id) == []
 
 
-async def test_a_check_on_demand_moves_nothing_whatever_it_finds(world: World):
+async def test_check_on_demand_changes_no_status(world: World):
     instance_id, operation_id, machine = await checking(world, retries=0)
     await world.work_until_over(operation_id)
     version = (await world.instance(instance_id))["version"]
@@ -206,7 +207,7 @@ async def test_a_check_on_demand_moves_nothing_whatever_it_finds(world: World):
 
 
 @pytest.mark.parametrize("status", [S.EXITED, S.DELETED, S.STOPPING])
-async def test_an_instance_that_has_gone_elsewhere_is_not_probed(world: World, status: InstanceStatus):
+async def test_instance_in_another_status_is_not_probed(world: World, status: InstanceStatus):
     instance = await world.put(status, ports=[{"port": 80, "type": "http"}])
     await world.enqueue(CheckHealth(instance.id, asked_at=0.0))
 

@@ -1,16 +1,19 @@
-"""Creating at the provider: at most one machine, whatever goes wrong on the way."""
+"""Creating at the provider: at most one machine, whatever fails meanwhile."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from server.config import Settings
+from server.enums import Billing, InstanceStatus
 from server.novita.client import NovitaClient
-from server.novita.simulator.faults import Fault, FaultKind
-from server.novita.wire import CreateInstance
-from server.words import Billing, InstanceStatus
-from tests.world import CREATE, LIST, World, until
+from server.novita.models import CreateInstance, TemplateDraft, Tool
+from server.simulator.faults import Fault, FaultKind
+from tests.support.waiting import until
+from tests.support.world import CREATE, LIST, World
 
 NO_STOCK: dict[str, Any] = {"status": 400, "reason": "INSUFFICIENT_RESOURCE", "message": "insufficient resource"}
 
@@ -26,7 +29,7 @@ NO_STOCK: dict[str, Any] = {"status": 400, "reason": "INSUFFICIENT_RESOURCE", "m
     ],
     ids=lambda fault: fault.kind.value,
 )
-async def test_a_create_whose_answer_was_lost_is_found_and_adopted(world: World, fault: Fault):
+async def test_create_with_a_lost_response_is_found_and_adopted(world: World, fault: Fault):
     await world.configure(request_timeout=timedelta(milliseconds=300))
     accepted = await world.create("lost")
     world.faults(fault)
@@ -40,7 +43,7 @@ async def test_a_create_whose_answer_was_lost_is_found_and_adopted(world: World,
     assert [status for _, _, status, _ in await world.attempts(accepted.operation.id)] == ["CREATED"]
 
 
-async def test_a_machine_that_the_list_shows_late_is_waited_for_and_not_made_twice(world: World):
+async def test_machine_listed_late_is_waited_for_and_not_created_twice(world: World):
     accepted = await world.create("late")
     world.faults(
         Fault(FaultKind.LOST_ANSWER, (CREATE,), times=1), Fault(FaultKind.LIST_LAG, (CREATE,), times=1, seconds=0.4)
@@ -59,10 +62,10 @@ async def test_nothing_is_created_again_before_the_grace_is_over(world: World, k
     accepted = await world.create("unsure")
     world.faults(Fault(kind, (CREATE,), times=1))
 
-    async def looked_thrice() -> bool:
+    async def polled_three_times() -> bool:
         return world.calls(LIST) >= 3
 
-    await world.work_until(looked_thrice)
+    await world.work_until(polled_three_times)
 
     assert world.calls(CREATE) == 1
     assert [status for _, _, status, _ in await world.attempts(accepted.operation.id)] == ["UNKNOWN"]
@@ -75,10 +78,10 @@ async def test_nothing_is_created_again_before_the_grace_is_over(world: World, k
     assert world.made() == 1
 
 
-async def test_the_grace_covers_the_time_that_a_call_may_have_stood_in_line(world: World):
-    """A call may wait in the client's own line before it is sent, so an old attempt may be a young request."""
+async def test_grace_covers_the_time_a_call_waits_for_the_rate_limit(world: World):
+    """A call may wait for the rate limit before it is sent, so an old attempt may be a recent request."""
     seconds = timedelta(seconds=1)
-    await world.configure(request_deadline=120 * seconds, request_timeout=seconds, create_grace=seconds)
+    await world.configure(request_deadline=120 * seconds, request_timeout=seconds, create_grace=100 * seconds)
     accepted = await world.create("queued")
     world.faults(Fault(FaultKind.ERROR, (CREATE,), times=1))
     await world.work_once()
@@ -139,16 +142,16 @@ async def test_a_worker_that_dies_between_the_create_and_its_record_leaves_one_m
     assert [status for _, _, status, _ in await world.attempts(accepted.operation.id)] == ["CREATED"]
 
 
-async def test_a_run_that_was_thought_dead_adopts_nothing(world: World):
-    """Its job was taken over meanwhile: the late answer changes nothing, and the successor finds the machine."""
+async def test_run_that_was_declared_dead_adopts_nothing(world: World):
+    """Another worker has taken the job: the late response changes nothing, and the next run finds the machine."""
     accepted = await world.create("late-worker")
     world.faults(Fault(FaultKind.LATENCY, (CREATE,), times=1, seconds=0.3))
     late = asyncio.create_task(world.work_once())
 
-    async def is_asking() -> bool:
+    async def is_calling() -> bool:
         return await world.value("SELECT count(*) FROM attempt") == 1
 
-    await until(is_asking)
+    await until(is_calling)
     await world.execute(
         "UPDATE job SET status = 'WAITING', claim = NULL, worker_id = NULL, claimed_at = NULL, due_at = now()"
     )
@@ -160,7 +163,7 @@ async def test_a_run_that_was_thought_dead_adopts_nothing(world: World):
     assert world.made() == 1
 
 
-async def test_no_stock_in_one_region_goes_on_to_the_next(world: World):
+async def test_region_out_of_stock_is_followed_by_the_next(world: World):
     accepted = await world.create("roaming", billing=Billing.SPOT)
     world.faults(Fault(FaultKind.ERROR, (CREATE,), times=1, **NO_STOCK))
 
@@ -212,7 +215,7 @@ async def test_when_every_region_refuses_it_fails_and_says_what_was_tried(world:
     assert world.made() == 0
 
 
-async def test_stock_that_ran_out_after_the_acceptance_is_found_out_and_recorded(world: World):
+async def test_stock_that_runs_out_after_acceptance_is_recorded(world: World):
     accepted = await world.create("too-late", billing=Billing.SPOT)
     world.stock("*", 0)
 
@@ -222,22 +225,42 @@ async def test_stock_that_ran_out_after_the_acceptance_is_found_out_and_recorded
     assert await world.attempts(accepted.operation.id) == [
         ("AS-SGP-02", "spot", "REJECTED", "INSUFFICIENT_RESOURCE"),
         ("AS-SGP-02", "spot", "REJECTED", "OUT_OF_STOCK"),
+        ("CN-HK-01", "spot", "REJECTED", "INSUFFICIENT_RESOURCE"),
         ("CN-HK-01", "spot", "REJECTED", "OUT_OF_STOCK"),
+        ("AS-IN-01", "spot", "REJECTED", "INSUFFICIENT_RESOURCE"),
         ("AS-IN-01", "spot", "REJECTED", "OUT_OF_STOCK"),
     ]
-    assert world.calls(CREATE) == 1
+
+
+async def test_in_any_region_spot_everywhere_comes_before_on_demand_by_price(world: World):
+    accepted = await world.create("cheap", regions=("ANY",))
+    world.faults(Fault(FaultKind.ERROR, (CREATE,), times=5, **NO_STOCK))
+
+    await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
+
+    tried = [row for row in await world.attempts(accepted.operation.id) if row[3] != "OUT_OF_STOCK"]
+    assert [row[:3] for row in tried] == [
+        ("AS-IN-01", "spot", "REJECTED"),
+        ("US-CA-06", "spot", "REJECTED"),
+        ("EU-GB-01", "spot", "REJECTED"),
+        ("CN-HK-01", "spot", "REJECTED"),
+        ("AS-SGP-02", "spot", "REJECTED"),
+        ("AS-IN-01", "onDemand", "CREATED"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("status", "reason", "code"),
     [
-        (401, "INVALID_API_KEY", "PROVIDER_AUTH_FAILED"),
-        (403, "BANNED_USER", "PROVIDER_AUTH_FAILED"),
-        (402, "NOT_ENOUGH_BALANCE", "BALANCE_EXHAUSTED"),
-        (400, "CREATE_INSTANCE_LIMIT", "BALANCE_EXHAUSTED"),
+        (400, "NOT_ENOUGH_BALANCE", "BALANCE_EXHAUSTED"),
+        (400, "CREATE_INSTANCE_LIMIT", "QUOTA_EXCEEDED"),
+        (400, "IMAGE_NOT_FOUND", "IMAGE_NOT_FOUND"),
+        (400, "IMAGE_URL_OR_AUTH_ERROR", "IMAGE_URL_OR_AUTH_ERROR"),
+        (400, "VALIDATOR_PARAM", "PROVIDER_VALIDATION_FAILED"),
+        (400, "A_WORD_OF_TOMORROW", "PROVIDER_VALIDATION_FAILED"),
     ],
 )
-async def test_what_holds_for_every_region_fails_at_once(world: World, status: int, reason: str, code: str):
+async def test_error_that_holds_for_every_region_fails_at_once(world: World, status: int, reason: str, code: str):
     accepted = await world.create("broke")
     world.faults(Fault(FaultKind.ERROR, (CREATE,), status=status, reason=reason, message="no"))
 
@@ -249,7 +272,62 @@ async def test_what_holds_for_every_region_fails_at_once(world: World, status: i
     assert [status for _, _, status, _ in await world.attempts(accepted.operation.id)] == ["REJECTED"]
 
 
-async def test_too_fast_for_the_provider_means_the_same_place_again_later(world: World):
+async def test_reason_of_one_product_or_region_is_followed_by_the_next_candidate(world: World):
+    accepted = await world.create("driver", billing=Billing.SPOT)
+    world.faults(Fault(FaultKind.ERROR, (CREATE,), times=1, status=400, reason="CUDA_VERSION_INCOMPATIBLE"))
+
+    await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
+
+    assert await world.attempts(accepted.operation.id) == [
+        ("AS-SGP-02", "spot", "REJECTED", "CUDA_VERSION_INCOMPATIBLE"),
+        ("CN-HK-01", "spot", "CREATED", None),
+    ]
+
+
+async def test_a_cuda_version_that_no_region_has_is_not_retryable(world: World):
+    accepted = await world.create("driver", billing=Billing.SPOT)
+    world.faults(Fault(FaultKind.ERROR, (CREATE,), status=400, reason="CUDA_VERSION_INCOMPATIBLE"))
+
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert (operation["error_code"], operation["error_retryable"]) == ("CUDA_VERSION_INCOMPATIBLE", False)
+    assert len(await world.attempts(accepted.operation.id)) == 3
+
+
+async def test_tools_and_cuda_version_of_the_template_are_sent(world: World):
+    jupyter = Tool("Jupyter", 8888, "http")
+    draft = TemplateDraft("lab", "nginx:1.27", 60, tools=(jupyter,), min_cuda_version="12.4")
+    accepted = await world.create("lab", template_id=await world.novita.create_template(draft))
+    await world.work_once()
+
+    (machine,) = world.machines()
+    assert machine.tools == [{"name": "Jupyter", "port": "8888", "type": "http"}]
+    assert (await world.instance(accepted.instance.id))["min_cuda_version"] == "12.4"
+
+    newer = await world.novita.create_template(replace(draft, name="newer", min_cuda_version="99.9"))
+    refused = await world.create("newer", template_id=newer)
+    operation = await world.work_until_over(refused.operation.id)
+    assert (operation["error_code"], operation["error_retryable"]) == ("CUDA_VERSION_INCOMPATIBLE", False)
+
+
+async def test_404_of_a_gateway_does_not_move_a_spot_create_to_on_demand(world: World):
+    await world.configure(create_grace=timedelta(milliseconds=1), request_timeout=timedelta(seconds=5))
+    accepted = await world.create("gateway")
+    world.faults(Fault(FaultKind.GARBAGE, (CREATE,), times=1, status=404))
+
+    await world.work_once()
+    assert [row[1:3] for row in await world.attempts(accepted.operation.id)] == [("spot", "UNKNOWN")]
+    await world.age_attempts()
+    await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
+
+    assert await world.attempts(accepted.operation.id) == [
+        ("AS-SGP-02", "spot", "ABSENT", "PROVIDER_NOT_FOUND"),
+        ("AS-SGP-02", "spot", "CREATED", None),
+    ]
+    assert world.made() == 1
+
+
+async def test_rate_limited_create_retries_the_same_region_later(world: World):
     accepted = await world.create("patient")
     world.faults(Fault(FaultKind.RATE_LIMIT, (CREATE,), times=1, retry_after="0"))
 
@@ -291,3 +369,52 @@ async def test_a_job_that_runs_twice_creates_once(world: World):
 
     assert world.made() == 1
     assert await world.value("SELECT count(*) FROM job") == 0
+
+
+@pytest.mark.parametrize(("age", "status"), [(50, "UNKNOWN"), (56, "ABSENT")])
+async def test_with_default_settings_a_create_that_made_nothing_is_settled_within_a_minute(
+    world: World, age: int, status: str
+):
+    """10 s in which the call may be sent, REQUEST_TIMEOUT of 30 s and CREATE_GRACE of 15 s."""
+    await world.configure(request_timeout=Settings.model_fields["request_timeout"].default)
+    accepted = await world.create("cut")
+    world.faults(Fault(FaultKind.ERROR, (CREATE,)), Fault(FaultKind.ERROR, (LIST,), status=503))
+    await world.work_once()
+    world.faults(Fault(FaultKind.ERROR, (CREATE,)))
+    await world.execute(f"UPDATE attempt SET created_at = now() - interval '{age} seconds'")
+
+    await world.hurry()
+    await world.work_once()
+
+    assert (await world.attempts(accepted.operation.id))[0][2] == status
+
+
+async def test_a_create_that_was_made_is_adopted_by_the_first_run_that_takes_over(world: World):
+    accepted = await world.create("taken-over")
+    world.novita.__class__ = Dying
+    with pytest.raises(asyncio.CancelledError):
+        await world.work_once()
+    world.novita.__class__ = NovitaClient
+    await world.execute("UPDATE job SET status = 'WAITING', claim = NULL, worker_id = NULL, claimed_at = NULL")
+
+    await world.work_once()
+
+    assert [status for _, _, status, _ in await world.attempts(accepted.operation.id)] == ["CREATED"]
+
+
+class Late(NovitaClient):
+    """Its process is paused between the commit of the attempt and the call."""
+
+    async def create_instance(self, request: CreateInstance, *, asked_at: float | None = None, **options: Any) -> str:
+        assert asked_at is not None
+        return await super().create_instance(request, asked_at=asked_at - 11, **options)
+
+
+async def test_a_create_is_not_sent_later_than_a_worker_that_takes_over_expects(world: World):
+    accepted = await world.create("paused")
+    world.novita.__class__ = Late
+
+    await world.work_once()
+
+    assert world.calls(CREATE) == 0
+    assert (await world.attempts(accepted.operation.id))[0][2] == "REJECTED"

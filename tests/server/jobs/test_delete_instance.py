@@ -1,15 +1,19 @@
-"""Deleting: in every status, during anything, and nothing is left at the provider."""
+"""Deletes work in every status and during every operation, and leave nothing at the provider."""
 
 import asyncio
 from datetime import timedelta
 
 import pytest
 
-from server.errors import IllegalMove
+from server.enums import InstanceStatus
+from server.errors import IllegalTransition
 from server.instances.drafts import Port
-from server.novita.simulator.faults import Fault, FaultKind
-from server.words import InstanceStatus
-from tests.world import CREATE, World, until
+from server.simulator.faults import Fault, FaultKind
+from tests.support.lifecycle import age
+from tests.support.waiting import until
+from tests.support.world import CREATE, World
+
+DELETE = "POST /gpu/instance/delete"
 
 WITHOUT_A_MACHINE = [status for status in InstanceStatus if status is not InstanceStatus.DELETED]
 
@@ -28,7 +32,7 @@ async def test_every_status_can_be_deleted(world: World, status: InstanceStatus)
 
 
 @pytest.mark.parametrize("status", [InstanceStatus.STARTING, InstanceStatus.HEALTH_CHECKING, InstanceStatus.READY])
-async def test_deleted_is_said_once_the_provider_no_longer_has_it(world: World, status: InstanceStatus):
+async def test_delete_ends_once_the_machine_is_gone_at_the_provider(world: World, status: InstanceStatus):
     accepted = await world.create("going", ports=(Port(80, "http"),))
     await world.work_until_status(accepted.instance.id, status)
     operation_id = await world.delete(accepted.instance.id)
@@ -48,7 +52,7 @@ async def test_deleted_is_said_once_the_provider_no_longer_has_it(world: World, 
     assert await world.value("SELECT count(*) FROM job") == 0
 
 
-async def test_a_create_that_was_never_begun_is_superseded_and_nothing_is_made(world: World):
+async def test_create_that_never_began_is_superseded_and_creates_nothing(world: World):
     accepted = await world.create("changed-my-mind")
 
     operation = await world.work_until_over(await world.delete(accepted.instance.id))
@@ -68,7 +72,7 @@ async def test_a_create_that_was_never_begun_is_superseded_and_nothing_is_made(w
     ]
 
 
-async def test_a_machine_whose_create_answer_was_lost_is_found_and_removed(world: World):
+async def test_machine_with_a_lost_create_response_is_found_and_deleted(world: World):
     accepted = await world.create("lost")
     world.faults(Fault(FaultKind.LOST_ANSWER, (CREATE,), times=1))
     await world.work_once()
@@ -82,7 +86,7 @@ async def test_a_machine_whose_create_answer_was_lost_is_found_and_removed(world
     assert [status for _, _, status, _ in await world.attempts(accepted.operation.id)] == ["CREATED"]
 
 
-async def test_a_machine_that_appears_late_is_waited_for_before_deleted_is_said(world: World):
+async def test_delete_waits_for_a_machine_that_appears_late(world: World):
     accepted = await world.create("late")
     world.faults(
         Fault(FaultKind.LOST_ANSWER, (CREATE,), times=1), Fault(FaultKind.LIST_LAG, (CREATE,), times=1, seconds=0.4)
@@ -95,7 +99,7 @@ async def test_a_machine_that_appears_late_is_waited_for_before_deleted_is_said(
     assert world.machines() == []
 
 
-async def test_an_attempt_that_made_nothing_ends_the_delete_only_after_the_grace(world: World):
+async def test_attempt_that_created_nothing_ends_the_delete_after_the_grace(world: World):
     accepted = await world.create("unsure")
     world.faults(Fault(FaultKind.ERROR, (CREATE,), times=1))
     await world.work_once()
@@ -117,10 +121,10 @@ async def test_a_delete_while_the_create_call_is_under_way_removes_what_it_makes
     world.faults(Fault(FaultKind.LATENCY, (CREATE,), times=1, seconds=0.3))
     creating = asyncio.create_task(world.work_once())
 
-    async def is_asking() -> bool:
+    async def is_calling() -> bool:
         return await world.value("SELECT count(*) FROM attempt") == 1
 
-    await until(is_asking)
+    await until(is_calling)
     operation_id = await world.delete(accepted.instance.id)
     await world.work_until_over(operation_id)
     await creating
@@ -131,7 +135,7 @@ async def test_a_delete_while_the_create_call_is_under_way_removes_what_it_makes
     assert await world.value("SELECT count(*) FROM operation WHERE finished_at IS NULL") == 0
 
 
-async def test_asking_twice_gives_the_delete_that_is_under_way(world: World):
+async def test_second_delete_returns_the_delete_in_progress(world: World):
     instance = await world.put()
     first = await world.delete(instance.id)
 
@@ -146,7 +150,7 @@ async def test_asking_twice_gives_the_delete_that_is_under_way(world: World):
 async def test_what_is_deleted_cannot_be_deleted_again(world: World):
     instance = await world.put(InstanceStatus.DELETED)
 
-    with pytest.raises(IllegalMove, match="deleted already") as refused:
+    with pytest.raises(IllegalTransition, match="already deleted") as refused:
         await world.delete(instance.id)
 
     assert refused.value.code == "INSTANCE_DELETED"
@@ -164,7 +168,7 @@ async def test_eight_deletes_at_once_are_one(world: World):
     assert await world.event_types(instance.id) == ["operation.started", "instance.deleting"]
 
 
-async def test_a_machine_that_is_gone_already_is_deleted_all_the_same(world: World):
+async def test_machine_that_is_already_gone_is_deleted(world: World):
     accepted = await world.create("vanished")
     await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
     (machine,) = world.machines()
@@ -191,22 +195,52 @@ async def test_a_delete_waits_for_a_provider_that_is_away_and_then_goes_on(world
     assert world.machines() == []
 
 
-async def test_a_provider_that_stays_away_for_too_long_fails_the_delete_and_it_can_be_asked_again(world: World):
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (Fault(FaultKind.OUTAGE, status=0), "NETWORK_ERROR"),
+        (Fault(FaultKind.ERROR, status=401, reason="INVALID_API_KEY", message="no"), "PROVIDER_AUTH_FAILED"),
+        (Fault(FaultKind.ERROR, status=402, reason="", message="no"), "PAYMENT_REQUIRED"),
+        (Fault(FaultKind.ERROR, status=403, reason="FORBIDDEN", message="no"), "PROVIDER_AUTH_FAILED"),
+        (Fault(FaultKind.ERROR, status=400, reason="VALIDATOR", message="no"), "PROVIDER_VALIDATION_FAILED"),
+        (
+            Fault(FaultKind.ERROR, (DELETE,), status=400, reason="", message="invalid state change"),
+            "INVALID_STATE_CHANGE",
+        ),
+    ],
+)
+async def test_a_delete_never_gives_up_and_says_why_it_waits(world: World, fault: Fault, code: str):
+    """Whatever the provider answers, and far longer than any other operation waits."""
     accepted = await world.create("stuck")
     await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
     await world.configure(provider_max_wait=timedelta(milliseconds=1))
     operation_id = await world.delete(accepted.instance.id)
-    world.outage()
-    operation = await world.work_until_over(operation_id)
-    assert (operation["status"], operation["error_code"], operation["error_retryable"]) == (
-        "FAILED",
-        "NETWORK_ERROR",
-        True,
-    )
-    assert (await world.instance(accepted.instance.id))["status"] == "FAILED"
+    world.faults(fault)
+    await age(world, operation_id, 86_400)
+    for _ in range(4):
+        await world.hurry()
+        await world.work_once()
+
+    operation = await world.operation(operation_id)
+    assert (operation["status"], operation["last_error_code"]) == ("RUNNING", code)
+    assert (await world.instance(accepted.instance.id))["status"] == "DELETING"
+    assert (await world.event_types(accepted.instance.id)).count("operation.changed") == 5  # one of them for the error
 
     world.faults()
-    again = await world.work_until_over(await world.delete(accepted.instance.id))
+    operation = await world.work_until_over(operation_id)
 
-    assert again["status"] == "SUCCEEDED"
+    assert (operation["status"], operation["last_error_code"]) == ("SUCCEEDED", None)
+    assert world.machines() == []
+
+
+async def test_a_delete_goes_on_after_its_job_has_failed(world: World):
+    accepted = await world.create("unlucky")
+    await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
+    operation_id = await world.delete(accepted.instance.id)
+    await world.execute("UPDATE job SET losses = 20")
+    await world.work_once()
+
+    assert (await world.operation(operation_id))["last_error_code"] == "WORKER_LOST"
+    assert await world.value("SELECT status FROM job_history WHERE kind = 'DELETE_INSTANCE'") == "FAILED"
+    assert (await world.work_until_over(operation_id))["status"] == "SUCCEEDED"
     assert world.machines() == []

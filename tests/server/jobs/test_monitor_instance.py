@@ -1,12 +1,13 @@
-"""Following a new instance: what the provider says, what its silence means, and how long is too long."""
+"""Monitoring a new instance: provider states, outages and timeouts."""
 
 from datetime import timedelta
 from uuid import UUID
 
+from server.enums import InstanceStatus
 from server.instances.drafts import Port
-from server.novita.simulator.faults import Fault, FaultKind
-from server.words import InstanceStatus
-from tests.world import CREATE, GET, World, until
+from server.simulator.faults import Fault, FaultKind
+from tests.support.waiting import until
+from tests.support.world import CREATE, GET, World
 
 
 async def starting(world: World, **fields: object) -> tuple[UUID, UUID]:
@@ -35,7 +36,7 @@ async def test_an_image_that_cannot_be_pulled_fails_with_the_providers_reason(wo
     assert (await world.event_types(accepted.instance.id))[-2:] == ["operation.finished", "instance.failed"]
 
 
-async def test_one_that_never_runs_fails_when_the_longest_wait_is_over(world: World):
+async def test_instance_that_never_runs_fails_after_the_maximum_wait(world: World):
     await world.configure(instance_max_wait=timedelta(milliseconds=1))
     world.simulator.world.set_speed(0.001)
     accepted = await world.create("slow")
@@ -48,7 +49,7 @@ async def test_one_that_never_runs_fails_when_the_longest_wait_is_over(world: Wo
     assert len(world.machines()) == 1  # it is the caller's to delete, not ours to take away
 
 
-async def test_while_the_provider_cannot_be_reached_the_last_state_stands_and_no_attempt_is_spent(world: World):
+async def test_unreachable_provider_keeps_the_status_and_counts_no_attempt(world: World):
     instance_id, _ = await starting(world)
     before = await world.instance(instance_id)
     world.outage()
@@ -65,7 +66,7 @@ async def test_while_the_provider_cannot_be_reached_the_last_state_stands_and_no
     await world.work_until_status(instance_id, InstanceStatus.READY)
 
 
-async def test_an_unknown_word_of_the_providers_is_kept_and_asked_about_again(world: World):
+async def test_unknown_provider_status_is_stored_and_polled_again(world: World):
     instance_id, _ = await starting(world)
     world.faults(Fault(FaultKind.UNKNOWN_STATUS, (GET,), word="hibernating"))
     await world.hurry()
@@ -79,7 +80,7 @@ async def test_an_unknown_word_of_the_providers_is_kept_and_asked_about_again(wo
     await world.work_until_status(instance_id, InstanceStatus.READY)
 
 
-async def test_a_look_that_brings_no_news_makes_no_event(world: World):
+async def test_poll_without_a_change_writes_no_event(world: World):
     world.simulator.world.set_speed(0.001)
     instance_id, _ = await starting(world)
     await world.hurry()
@@ -99,7 +100,7 @@ async def test_a_look_that_brings_no_news_makes_no_event(world: World):
     assert await world.event_types(instance_id) == events
 
 
-async def test_a_machine_that_is_not_known_yet_is_waited_for_and_one_that_is_gone_fails(world: World):
+async def test_machine_not_listed_yet_is_waited_for_and_a_gone_one_fails(world: World):
     instance_id, operation_id = await starting(world)
     (machine,) = world.machines()
     world.simulator.world.forget_instance(machine)
@@ -114,17 +115,17 @@ async def test_a_machine_that_is_not_known_yet_is_waited_for_and_one_that_is_gon
     assert (await world.instance(instance_id))["status"] == "FAILED"
 
 
-async def test_one_that_stops_by_itself_before_it_ever_ran_has_failed(world: World):
+async def test_instance_that_exits_before_it_ran_has_failed(world: World):
     world.simulator.world.set_speed(0.001)
     instance_id, operation_id = await starting(world)
     (machine,) = world.machines()
     world.simulator.world.set_status(machine, "exited")
-    world.simulator.world.changed(machine)
+    world.simulator.world.mark_changed(machine)
 
     operation = await world.work_until_over(operation_id)
 
     assert (operation["error_code"], operation["error_retryable"]) == ("EXITED_EARLY", True)
-    assert (await world.instance(instance_id))["failure_message"] == "It became exited before it ever ran."
+    assert (await world.instance(instance_id))["failure_message"] == "The instance became exited before it ran."
 
 
 async def test_endpoints_that_never_answer_fail_the_health_check_and_say_which(world: World):

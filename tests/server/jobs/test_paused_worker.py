@@ -1,23 +1,21 @@
-"""A worker that was paused between deciding on a create and sending it does not send it: others may have moved on."""
+"""A worker that was paused between committing an attempt and sending the create does not send it."""
 
 import time
 
 import pytest
 
+from server.enums import InstanceStatus
 from server.errors import ProviderUnreachable
-from server.novita.wire import CreateInstance
-from server.words import InstanceStatus
-from tests.world import CREATE, World
+from server.novita.models import CreateInstance
+from tests.support.world import CREATE, World
 
 PAUSED = 300.0  # seconds; longer than any deadline of the client
 
 
-async def test_a_create_is_not_sent_long_after_its_attempt_was_written_down(
-    world: World, monkeypatch: pytest.MonkeyPatch
-):
+async def test_create_is_not_sent_long_after_its_attempt_was_committed(world: World, monkeypatch: pytest.MonkeyPatch):
     accepted = await world.create("paused")
     with monkeypatch.context() as patch:
-        patch.setattr(world.novita, "moment", lambda: time.monotonic() - PAUSED)
+        patch.setattr(world.novita, "now", lambda: time.monotonic() - PAUSED)
         await world.work_once()
 
     assert world.calls(CREATE) == 0
@@ -28,7 +26,7 @@ async def test_a_create_is_not_sent_long_after_its_attempt_was_written_down(
     assert world.made() == 1
 
 
-async def test_a_create_that_comes_too_late_is_certainly_not_done(world: World):
+async def test_create_past_its_deadline_is_certainly_not_sent(world: World):
     request = CreateInstance(name="late", product_id="p", image="i", rootfs_gb=10)
     with pytest.raises(ProviderUnreachable) as refusal:
         await world.novita.create_instance(request, asked_at=time.monotonic() - PAUSED)

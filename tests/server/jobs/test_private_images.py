@@ -1,17 +1,15 @@
-"""A private image is pulled with a credential that the provider keeps: only its id is ever ours."""
+"""Private images use a credential stored at the provider: Pilotlight has only its id."""
 
 import pytest
 
-from server.words import InstanceStatus
-from tests.world import CREATE, World
+from server.enums import InstanceStatus
+from tests.support.world import CREATE, World
 
 PRIVATE_TEMPLATE = "107674"
 
 
 @pytest.mark.parametrize("by_template", [True, False])
-async def test_a_registry_auth_that_does_not_exist_fails_the_create_before_anything_is_made(
-    world: World, by_template: bool
-):
+async def test_unknown_registry_auth_fails_the_create_before_the_provider_is_called(world: World, by_template: bool):
     if by_template:
         accepted = await world.create(template_id=PRIVATE_TEMPLATE)
         world.simulator.world.table("auth").clear()

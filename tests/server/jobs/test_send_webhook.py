@@ -1,4 +1,4 @@
-"""Deliveries: with the event or not at all, signed, in order, again until they arrive, and visibly dead."""
+"""Deliveries: committed with their event, signed, in order, retried until delivered or dead."""
 
 from datetime import timedelta
 from typing import Any
@@ -11,20 +11,19 @@ from sqlalchemy.dialects import postgresql
 
 from server.clock import now
 from server.db.tables import DeliveryStatus
+from server.enums import InstanceStatus
 from server.errors import NotFound
-from server.instances import moves
+from server.instances import transitions
 from server.instances.drafts import Port
-from server.jobs.handler import all_handlers
+from server.jobs.registry import all_handlers
 from server.queue.worker import Worker
 from server.webhooks import deliveries
-from server.webhooks.payload import LARGEST
-from server.webhooks.schedule import LONGEST, PAUSES
-from server.webhooks.secrets import rotate
-from server.webhooks.send import MOST_PER_RECEIVER
-from server.webhooks.sign import shown
-from server.words import InstanceStatus
-from tests.server.webhooks.receiver import Receiver, hang
-from tests.world import World, until
+from server.webhooks.payload import BODY_MAX
+from server.webhooks.sender import IN_FLIGHT_PER_RECEIVER_MAX, RETRY_AGE_MAX, RETRY_DELAYS
+from server.webhooks.signing import format_secret, rotate
+from tests.support.receiver import Receiver, hang
+from tests.support.waiting import until
+from tests.support.world import World
 
 S = InstanceStatus
 
@@ -33,11 +32,11 @@ async def secret_of(world: World, overlap: timedelta = timedelta(days=1)) -> str
     key = world.sender.key
     assert key is not None
     async with world.database.write() as session:
-        return shown(await rotate(session, world.caller.project_id, key, overlap=overlap))
+        return format_secret(await rotate(session, world.caller.project_id, key, overlap=overlap))
 
 
-async def told(world: World, url: str, *statuses: InstanceStatus, **fields: Any) -> UUID:
-    """An instance with a webhook, moved through these."""
+async def put_through(world: World, url: str, *statuses: InstanceStatus, **fields: Any) -> UUID:
+    """An instance with a webhook that goes through `statuses`."""
     instance = await world.put(S.RUNNING, webhook_url=url, **fields)
     await go(world, instance.id, *statuses)
     return instance.id
@@ -46,7 +45,7 @@ async def told(world: World, url: str, *statuses: InstanceStatus, **fields: Any)
 async def go(world: World, instance_id: UUID, *statuses: InstanceStatus) -> None:
     for status in statuses:
         async with world.database.write() as session:
-            await moves.move(session, instance_id, status, cause=moves.Cause())
+            await transitions.transition(session, instance_id, status, cause=transitions.Cause())
 
 
 async def rows(world: World, instance_id: UUID) -> list[tuple[str, str, int, str | None]]:
@@ -92,7 +91,7 @@ async def test_every_wanted_event_arrives_in_order_and_verifies(world: World, re
 
 
 async def test_the_message_is_the_event_that_subscribers_see(world: World, receiver: Receiver):
-    instance_id = await told(world, receiver.url, S.READY)
+    instance_id = await put_through(world, receiver.url, S.READY)
     await world.work_until(lambda: is_quiet(world))
 
     event = await world.one("SELECT id, type FROM outbox WHERE instance_id = $1", instance_id)
@@ -107,7 +106,7 @@ async def test_a_change_that_is_rolled_back_leaves_no_delivery(world: World, rec
 
     async def change() -> None:
         async with world.database.write() as session:
-            await moves.move(session, instance.id, S.READY, cause=moves.Cause())
+            await transitions.transition(session, instance.id, S.READY, cause=transitions.Cause())
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -120,7 +119,7 @@ async def test_a_change_that_is_rolled_back_leaves_no_delivery(world: World, rec
 async def test_events_that_are_not_for_receivers_and_instances_without_a_webhook_make_none(
     world: World, receiver: Receiver
 ):
-    instance_id = await told(world, receiver.url, S.STOPPING)  # instance.stopping is not among them
+    instance_id = await put_through(world, receiver.url, S.STOPPING)  # instance.stopping is not among them
     other = await world.put(S.RUNNING)
     await go(world, other.id, S.READY)
 
@@ -131,7 +130,7 @@ async def test_events_that_are_not_for_receivers_and_instances_without_a_webhook
 async def test_id_and_body_are_the_same_over_retries_and_the_time_is_the_attempts_own(world: World, receiver: Receiver):
     secret = await secret_of(world)
     receiver.answers = [500, 503, 200]
-    instance_id = await told(world, receiver.url, S.READY)
+    instance_id = await put_through(world, receiver.url, S.READY)
 
     await world.work_until(lambda: is_quiet(world))
 
@@ -145,7 +144,7 @@ async def test_id_and_body_are_the_same_over_retries_and_the_time_is_the_attempt
 
 async def test_a_receiver_that_was_down_for_an_hour_gets_everything_in_order(world: World, receiver: Receiver):
     receiver.always = 502
-    instance_id = await told(world, receiver.url, S.HEALTH_CHECKING, S.READY)
+    instance_id = await put_through(world, receiver.url, S.HEALTH_CHECKING, S.READY)
     for _ in range(4):
         await world.hurry()
         await world.work_once()
@@ -161,10 +160,10 @@ async def test_a_receiver_that_was_down_for_an_hour_gets_everything_in_order(wor
     assert receiver.types == ["instance.health_checking", "instance.ready", "instance.exited"]
 
 
-async def test_whoever_waits_in_line_waits_as_long_as_its_head(world: World, receiver: Receiver):
+async def test_queued_delivery_waits_as_long_as_the_first_of_its_queue(world: World, receiver: Receiver):
     receiver.always = 503
     receiver.headers = {"retry-after": "600"}
-    await told(world, receiver.url, S.HEALTH_CHECKING, S.READY)
+    await put_through(world, receiver.url, S.HEALTH_CHECKING, S.READY)
 
     await world.work_once()
     await world.hurry()
@@ -176,21 +175,21 @@ async def test_whoever_waits_in_line_waits_as_long_as_its_head(world: World, rec
 
 async def test_retry_after_is_honoured_up_to_a_day(world: World, receiver: Receiver):
     receiver.always = 429
-    for value, least, most in (("1800", 1790, 1800), ("864000", 86000, 86400), ("nonsense", 4, 6)):
+    for value, least, limit in (("1800", 1790, 1800), ("864000", 86000, 86400), ("nonsense", 4, 6)):
         receiver.headers = {"retry-after": value}
-        instance_id = await told(world, receiver.url, S.READY)
+        instance_id = await put_through(world, receiver.url, S.READY)
         await world.work_once()
         pause = await world.value(
             "SELECT extract(epoch FROM next_attempt_at - now())::float8 FROM delivery WHERE instance_id = $1",
             instance_id,
         )
-        assert least < pause <= most, value
+        assert least < pause <= limit, value
         await world.execute("DELETE FROM job")
 
 
-async def test_a_message_that_is_refused_does_not_hold_up_those_behind_it(world: World, receiver: Receiver):
+async def test_refused_delivery_does_not_block_later_ones(world: World, receiver: Receiver):
     receiver.answers = [422]
-    instance_id = await told(world, receiver.url, S.HEALTH_CHECKING, S.READY)
+    instance_id = await put_through(world, receiver.url, S.HEALTH_CHECKING, S.READY)
 
     async def second_arrived() -> bool:
         return (await rows(world, instance_id))[1][1] == "DELIVERED"
@@ -205,8 +204,8 @@ async def test_a_message_that_is_refused_does_not_hold_up_those_behind_it(world:
     assert (await rows(world, instance_id))[0] == ("instance.health_checking", "PENDING", 1, "HTTP_422")
 
 
-async def test_a_dead_receiver_delays_nobody_else(world: World, receiver: Receiver):
-    """Twice as many messages to a receiver that hangs as there are places for it, and then one to another."""
+async def test_dead_receiver_delays_no_other_receiver(world: World, receiver: Receiver):
+    """Twice as many deliveries to a hanging receiver as it has slots, and then one to another receiver."""
     await world.configure(webhook_timeout=timedelta(seconds=30))
     hanging: list[str] = []
 
@@ -218,56 +217,56 @@ async def test_a_dead_receiver_delays_nobody_else(world: World, receiver: Receiv
 
     receiver.answers = [respond] * 400
     dead = receiver.url.replace("/hook", "/dead").replace("127.0.0.1", "localhost")
-    for _ in range(2 * MOST_PER_RECEIVER):
-        await told(world, dead, S.READY)
+    for _ in range(2 * IN_FLIGHT_PER_RECEIVER_MAX):
+        await put_through(world, dead, S.READY)
     worker = Worker(
         world.database,
-        world.signals,
+        world.notifier,
         all_handlers(world.services_with(world.novita)),
         concurrency=64,
         shutdown_timeout=timedelta(0),
     )
     worker.start()
     try:
-        await until(lambda: len(hanging) == MOST_PER_RECEIVER)
-        well = await told(world, receiver.url, S.READY)
+        await until(lambda: len(hanging) == IN_FLIGHT_PER_RECEIVER_MAX)
+        well = await put_through(world, receiver.url, S.READY)
 
         async def arrived() -> bool:
             return (await rows(world, well))[0][1] == "DELIVERED"
 
         await until(arrived, within=30)
-        assert len(hanging) == MOST_PER_RECEIVER
+        assert len(hanging) == IN_FLIGHT_PER_RECEIVER_MAX
     finally:
         await worker.stop()
 
 
-async def test_after_about_a_day_it_is_dead_with_every_attempt_recorded(world: World, receiver: Receiver):
+async def test_delivery_is_dead_after_about_a_day_with_every_attempt_recorded(world: World, receiver: Receiver):
     receiver.always = 500
-    instance_id = await told(world, receiver.url, S.READY)
+    instance_id = await put_through(world, receiver.url, S.READY)
 
     await world.work_until(lambda: is_quiet(world))
 
-    attempts = len(PAUSES) + 1
+    attempts = len(RETRY_DELAYS) + 1
     assert await rows(world, instance_id) == [("instance.ready", "FAILED", attempts, "HTTP_500")]
     assert len(receiver.got) == attempts
     assert await world.value("SELECT count(*) FROM delivery_attempt WHERE finished_at IS NOT NULL") == attempts
-    assert timedelta(hours=20) < sum(PAUSES, timedelta(0)) < timedelta(hours=28)
+    assert timedelta(hours=20) < sum(RETRY_DELAYS, timedelta(0)) < timedelta(hours=28)
     assert await world.value("SELECT count(*) FROM job") == 0
 
 
-async def test_what_stood_behind_a_dead_one_for_a_day_gets_one_try(world: World, receiver: Receiver):
+async def test_delivery_queued_behind_a_dead_one_for_a_day_gets_one_attempt(world: World, receiver: Receiver):
     receiver.always = 500
-    instance_id = await told(world, receiver.url, S.HEALTH_CHECKING, S.READY)
-    await world.execute("UPDATE delivery SET asked_at = asked_at - $1::interval", LONGEST)
+    instance_id = await put_through(world, receiver.url, S.HEALTH_CHECKING, S.READY)
+    await world.execute("UPDATE delivery SET asked_at = asked_at - $1::interval", RETRY_AGE_MAX)
 
     await world.work_until(lambda: is_quiet(world))
 
     assert [each[1:3] for each in await rows(world, instance_id)] == [("FAILED", 1), ("FAILED", 1)]
 
 
-async def test_410_disables_the_webhook_and_gives_up_what_waits(world: World, receiver: Receiver):
+async def test_410_disables_the_webhook_and_fails_waiting_deliveries(world: World, receiver: Receiver):
     receiver.always = 410
-    instance_id = await told(world, receiver.url, S.HEALTH_CHECKING, S.READY)
+    instance_id = await put_through(world, receiver.url, S.HEALTH_CHECKING, S.READY)
 
     await world.work_until(lambda: is_quiet(world))
     await go(world, instance_id, S.EXITED)
@@ -285,7 +284,7 @@ async def test_410_disables_the_webhook_and_gives_up_what_waits(world: World, re
 async def test_a_redirect_is_not_followed(world: World, receiver: Receiver):
     receiver.answers = [302]
     receiver.headers = {"location": receiver.url + "/elsewhere"}
-    instance_id = await told(world, receiver.url, S.READY)
+    instance_id = await put_through(world, receiver.url, S.READY)
 
     await world.work_once()
 
@@ -294,11 +293,11 @@ async def test_a_redirect_is_not_followed(world: World, receiver: Receiver):
 
 
 @pytest.mark.parametrize(("answer", "code"), [("hang", "TIMEOUT"), ("closed", "NO_CONNECTION")])
-async def test_no_answer_is_an_attempt_with_its_reason(world: World, receiver: Receiver, answer: str, code: str):
+async def test_missing_response_is_an_attempt_with_its_reason(world: World, receiver: Receiver, answer: str, code: str):
     await world.configure(webhook_timeout=timedelta(milliseconds=200))
     receiver.answers = [hang]
     url = receiver.url if answer == "hang" else "http://127.0.0.1:1/"
-    instance_id = await told(world, url, S.READY)
+    instance_id = await put_through(world, url, S.READY)
 
     await world.work_once()
 
@@ -308,7 +307,7 @@ async def test_no_answer_is_an_attempt_with_its_reason(world: World, receiver: R
 async def test_both_secrets_sign_during_the_overlap_and_only_the_new_one_after_it(world: World, receiver: Receiver):
     old = await secret_of(world)
     new = await secret_of(world, overlap=timedelta(hours=1))
-    await told(world, receiver.url, S.READY)
+    await put_through(world, receiver.url, S.READY)
     await world.work_until(lambda: is_quiet(world))
 
     assert len(receiver.verify(old)) == len(receiver.verify(new)) == 1
@@ -316,7 +315,7 @@ async def test_both_secrets_sign_during_the_overlap_and_only_the_new_one_after_i
 
     await world.execute("UPDATE webhook_secret SET retires_at = now() - interval '1 s' WHERE retires_at IS NOT NULL")
     receiver.got.clear()
-    await told(world, receiver.url, S.READY)
+    await put_through(world, receiver.url, S.READY)
     await world.work_until(lambda: is_quiet(world))
     assert len(receiver.verify(new)) == 1
     with pytest.raises(Exception, match="No matching signature"):
@@ -325,7 +324,7 @@ async def test_both_secrets_sign_during_the_overlap_and_only_the_new_one_after_i
 
 async def test_no_secret_and_no_key_is_in_any_table(world: World, receiver: Receiver):
     secret = await secret_of(world)
-    await told(world, receiver.url, S.READY)
+    await put_through(world, receiver.url, S.READY)
     await world.work_until(lambda: is_quiet(world))
 
     key = world.sender.key
@@ -342,7 +341,7 @@ async def test_no_secret_and_no_key_is_in_any_table(world: World, receiver: Rece
 
 
 async def test_without_the_key_nothing_is_sent_and_the_delivery_says_why(world: World, receiver: Receiver):
-    instance_id = await told(world, receiver.url, S.READY)
+    instance_id = await put_through(world, receiver.url, S.READY)
     key, world.sender.key = world.sender.key, None
 
     await world.work_once()
@@ -356,7 +355,7 @@ async def test_without_the_key_nothing_is_sent_and_the_delivery_says_why(world: 
 
 
 async def test_redelivery_sends_the_same_message_again(world: World, receiver: Receiver):
-    instance_id = await told(world, receiver.url, S.READY)
+    instance_id = await put_through(world, receiver.url, S.READY)
     await world.work_until(lambda: is_quiet(world))
     delivery_id = await world.value("SELECT id FROM delivery WHERE instance_id = $1", instance_id)
 
@@ -370,17 +369,17 @@ async def test_redelivery_sends_the_same_message_again(world: World, receiver: R
     assert await rows(world, instance_id) == [("instance.ready", "DELIVERED", 2, None)]
 
 
-async def test_a_line_that_waits_for_its_next_attempt_is_sent_at_once_when_asked(world: World, receiver: Receiver):
+async def test_redelivery_sends_a_waiting_queue_at_once(world: World, receiver: Receiver):
     receiver.answers = [503]
     receiver.headers = {"retry-after": "3600"}
-    instance_id = await told(world, receiver.url, S.HEALTH_CHECKING, S.READY)
+    instance_id = await put_through(world, receiver.url, S.HEALTH_CHECKING, S.READY)
 
     async def all_wait_for_long() -> bool:
         await world.work_once()
         return not await world.value("SELECT count(*) FROM job WHERE run_at < now() + interval '10 minutes'")
 
     async def all_arrived() -> bool:
-        await world.work_once()  # nobody hurries the jobs but what is asked for
+        await world.work_once()  # only redelivery makes the jobs due now
         return await is_quiet(world)
 
     await until(all_wait_for_long)
@@ -396,7 +395,7 @@ async def test_a_line_that_waits_for_its_next_attempt_is_sent_at_once_when_asked
 
 
 async def test_another_projects_delivery_cannot_be_sent_again(world: World, receiver: Receiver):
-    instance_id = await told(world, receiver.url, S.READY)
+    instance_id = await put_through(world, receiver.url, S.READY)
     await world.work_until(lambda: is_quiet(world))
     delivery_id = await world.value("SELECT id FROM delivery WHERE instance_id = $1", instance_id)
     other = await world.new_project("other")
@@ -409,7 +408,7 @@ async def test_another_projects_delivery_cannot_be_sent_again(world: World, rece
 async def test_a_test_message_is_tried_once(world: World, receiver: Receiver):
     receiver.always = 500
     async with world.database.write() as session:
-        delivery = await deliveries.deliver_test(session, world.caller.project_id, receiver.url)
+        delivery = await deliveries.insert_test_delivery(session, world.caller.project_id, receiver.url)
 
     await world.work_until(lambda: is_quiet(world))
 
@@ -420,37 +419,37 @@ async def test_a_test_message_is_tried_once(world: World, receiver: Receiver):
 
 async def test_a_message_has_at_most_64_kib(world: World, receiver: Receiver):
     labels = {f"{number:0>60}": "\U0001f525" * 255 for number in range(64)}
-    await told(world, receiver.url, S.READY, labels=labels)
+    await put_through(world, receiver.url, S.READY, labels=labels)
     await world.work_until(lambda: is_quiet(world))
 
     (got,) = receiver.got
-    assert len(got.body) <= LARGEST
+    assert len(got.body) <= BODY_MAX
     data = orjson.loads(got.body)["data"]
     assert (data["truncated"], data["instance"]["labels"], data["instance"]["status"]) == (True, None, "READY")
 
 
-async def test_what_is_over_for_long_is_forgotten_with_its_attempts(world: World, receiver: Receiver):
-    await told(world, receiver.url, S.READY)
+async def test_old_finished_deliveries_are_deleted_with_their_attempts(world: World, receiver: Receiver):
+    await put_through(world, receiver.url, S.READY)
     await world.work_until(lambda: is_quiet(world))
     async with world.database.write() as session:
-        assert await deliveries.forget_old(session, older_than=timedelta(days=1), most=10) == 0
+        assert await deliveries.delete_old(session, older_than=timedelta(days=1), limit=10) == 0
     await world.execute("UPDATE delivery SET finished_at = $1", now() - timedelta(days=2))
 
     async with world.database.write() as session:
-        assert await deliveries.forget_old(session, older_than=timedelta(days=1), most=10) == 1
+        assert await deliveries.delete_old(session, older_than=timedelta(days=1), limit=10) == 1
 
     assert await world.value("SELECT count(*) FROM delivery_attempt") == 0
 
 
-async def test_nothing_that_is_kept_or_told_holds_the_webhooks_url(world: World, receiver: Receiver):
-    instance_id = await told(world, receiver.url, S.READY)
+async def test_no_stored_or_published_data_contains_the_webhook_url(world: World, receiver: Receiver):
+    instance_id = await put_through(world, receiver.url, S.READY)
     events = await world.events(instance_id)
     assert receiver.url not in str([each.data for each in events])
 
 
-async def test_whoever_waits_in_line_finds_its_head_by_the_index(world: World, receiver: Receiver):
-    """Deliveries that are over stay for weeks; nobody may have to step over them."""
-    instance_id = await told(world, receiver.url, S.READY)
+async def test_queued_delivery_finds_the_first_of_its_queue_by_an_index(world: World, receiver: Receiver):
+    """Finished deliveries are kept for weeks; the query must not scan them."""
+    instance_id = await put_through(world, receiver.url, S.READY)
     await world.execute(
         "INSERT INTO delivery (id, project_id, instance_id, event_type, url, body, status, keeps_order, finished_at)"
         " SELECT gen_random_uuid(), project_id, instance_id, 'instance.ready', url, '{}', 'DELIVERED', true, now()"
@@ -458,7 +457,7 @@ async def test_whoever_waits_in_line_finds_its_head_by_the_index(world: World, r
     )
     await world.execute("ANALYZE delivery")
 
-    query = deliveries.ahead_of(instance_id, 10**6).compile(
+    query = deliveries.select_predecessor(instance_id, 10**6).compile(
         dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True}
     )
     plan = "\n".join(row[0] for row in await world.rows(f"EXPLAIN {query}"))

@@ -1,13 +1,14 @@
-"""Many monitors that are due at once share the provider's calls, and hold no slots while they wait."""
+"""Monitors that are due at once share provider calls and occupy no tasks while they wait."""
 
 import asyncio
 import time
 
-from server.instances.lookout import BURST
+from server.enums import InstanceStatus
+from server.instances.provider.poller import SINGLE_POLL_BURST
 from server.queue.kinds import MonitorInstance
-from server.words import InstanceStatus
-from tests.machines import SINGAPORE_ID, make_machine
-from tests.world import GET, LIST, World, until
+from tests.support.machines import SINGAPORE_ID, make_machine
+from tests.support.waiting import until
+from tests.support.world import GET, LIST, World
 
 MANY = 60
 
@@ -26,10 +27,10 @@ async def test_sixty_monitors_cost_a_page_and_a_burst_not_sixty_calls(world: Wor
 
     await world.work_until(all_seen)
 
-    # A page a second and five single looks a second is what is allowed without a limit, however slow this machine is.
+    # A page a second and five single polls a second is what is allowed without a limit, however slow this machine is.
     took = time.monotonic() - began
     assert world.calls(LIST) <= 1 + took
-    assert world.calls(GET) <= BURST + 5 * took
+    assert world.calls(GET) <= SINGLE_POLL_BURST + 5 * took
     assert world.calls(LIST) + world.calls(GET) < MANY
     assert await world.value("SELECT count(*) FROM job WHERE attempts > 0") == 0
 
@@ -50,7 +51,7 @@ async def test_a_monitor_that_finds_nothing_new_writes_no_event(world: World):
     assert row["version"] <= 2
 
 
-async def test_the_provider_being_away_leaves_the_last_known_state_and_spends_no_attempt(world: World):
+async def test_provider_outage_keeps_the_last_state_and_counts_no_attempt(world: World):
     machines = [await make_machine(world, f"away-{number}") for number in range(12)]
     ids = [await _monitored(world, machine) for machine in machines]
     world.outage()

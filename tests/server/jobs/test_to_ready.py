@@ -1,10 +1,10 @@
-"""The good way: from an accepted create to READY."""
+"""From an accepted create to READY, without errors."""
 
+from server.enums import InstanceStatus, OperationStatus
 from server.instances.drafts import Port
-from server.words import InstanceStatus, OperationStatus
-from tests.world import CREATE, World
+from tests.support.world import CREATE, World
 
-LOOKS = ("instance.changed", "health.checked")  # how many of these there are depends on how often it was looked
+POLL_EVENTS = ("instance.changed", "health.checked")  # how many of these there are depends on the number of polls
 
 
 async def test_an_accepted_create_becomes_ready_and_says_every_step(world: World):
@@ -15,7 +15,7 @@ async def test_an_accepted_create_becomes_ready_and_says_every_step(world: World
     assert operation["status"] == OperationStatus.SUCCEEDED
     assert operation["phase"] == "OVER"
     assert operation["error_code"] is None
-    types = [each for each in await world.event_types(accepted.instance.id) if each not in LOOKS]
+    types = [each for each in await world.event_types(accepted.instance.id) if each not in POLL_EVENTS]
     assert types == [
         "instance.created",
         "operation.started",

@@ -1,4 +1,4 @@
-"""What the client's tests share: time that tests move, and a provider that answers byte for byte what a test says."""
+"""Helpers for tests of the provider client: a clock that tests advance, and a provider with scripted responses."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -10,16 +10,16 @@ import orjson
 from pydantic import SecretStr
 
 from server.novita.client import NovitaClient
-from server.novita.retry import Retry
+from server.novita.transport.retry import RetryPolicy
 
 KEY = "sk_test_5f1c9e7ab2"
 
-DROP = b"DROP"  # close without a word
-HANG = b"HANG"  # say nothing
+DROP = b"DROP"  # close without a response
+HANG = b"HANG"  # send nothing
 
 
-class SkippingTicks:
-    """Waiting takes no time, but time passes; the waits are kept."""
+class SkippingClock:
+    """Sleeping advances the clock at once; the waits are recorded."""
 
     def __init__(self) -> None:
         self.time = 1_000.0
@@ -34,8 +34,8 @@ class SkippingTicks:
         await asyncio.sleep(0)
 
 
-class HeldTicks:
-    """Time stands until the test moves it."""
+class HeldClock:
+    """The clock stands until the test advances it."""
 
     def __init__(self) -> None:
         self.time = 1_000.0
@@ -61,17 +61,9 @@ class HeldTicks:
 
 
 async def settle() -> None:
-    """Let everything run that can."""
+    """Run all ready tasks."""
     for _ in range(20):
         await asyncio.sleep(0)
-
-
-async def eventually(is_so: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            if is_so():
-                return
-            await asyncio.sleep(0.001)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,7 @@ class Request:
 
 @dataclass(slots=True)
 class ScriptedProvider:
-    """Answers in the order given, the last one for ever; a callable decides by the request."""
+    """Sends these responses in order, the last one repeatedly; a callable gets the request."""
 
     answers: list[bytes | Callable[[Request], bytes]]
     requests: list[Request] = field(default_factory=list[Request])
@@ -135,7 +127,7 @@ def provider(*answers: bytes | Callable[[Request], bytes]) -> ScriptedProvider:
 
 
 def answer(status: int, body: object = b"", headers: Mapping[str, str] | None = None) -> bytes:
-    """A whole HTTP answer; anything but bytes is sent as JSON."""
+    """A whole HTTP response; anything but bytes is sent as JSON."""
     raw = body if isinstance(body, bytes) else orjson.dumps(body)
     lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(raw)}"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
@@ -149,8 +141,8 @@ def refusal(status: int, reason: str = "", message: str = "", headers: Mapping[s
 def client_of(url: str, **options: Any) -> NovitaClient:
     """A client without a rate limit, whose jitter is always the whole wait and whose waits take no time."""
     options.setdefault("rate_limit_per_minute", 0)
-    options.setdefault("ticks", SkippingTicks())
-    options.setdefault("retry", Retry(random=lambda: 1.0))
+    options.setdefault("clock", SkippingClock())
+    options.setdefault("retry", RetryPolicy(random=lambda: 1.0))
     options.setdefault("request_timeout", timedelta(seconds=10))
     return NovitaClient(base_url=url, api_key=options.pop("api_key", SecretStr(KEY)), **options)
 

@@ -1,4 +1,4 @@
-"""No key, password or token in any log line, error, repr or traceback, local variables included."""
+"""No key, password or token appears in a log line, error, repr or traceback, local variables included."""
 
 import logging
 import traceback
@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from server.errors import NovitaError
 from server.novita.client import NovitaClient
-from server.novita.retry import Retry
-from server.novita.wire import CreateInstance, Env, RegistryAuth, TemplateDraft, UpgradeInstance
+from server.novita.models import CreateInstance, Env, RegistryAuth, TemplateDraft, UpgradeInstance
+from server.novita.transport.retry import RetryPolicy
 from tests.server.novita.parts import DROP, HANG, Request, answer, client_of, provider, refusal
 
 KEY, PASSWORD, SSH, TOKEN, AUTH = (
@@ -38,7 +38,7 @@ INSTANCE = {
 
 
 def echo(status: int, *, as_json: bool = True) -> Callable[[Request], bytes]:
-    """A provider that quotes in its refusal all that it was sent."""
+    """A provider that echoes the whole request in its error response."""
 
     def answer_with_all(request: Request) -> bytes:
         said = f"{request.headers['authorization']} {request.body.decode()}"
@@ -73,7 +73,7 @@ def make_template(client: NovitaClient) -> Awaitable[Any]:
     return client.create_template(TemplateDraft(name="t", image="i", rootfs_gb=10, envs=(Env("HF_TOKEN", TOKEN),)))
 
 
-def look(client: NovitaClient) -> Awaitable[Any]:
+def read(client: NovitaClient) -> Awaitable[Any]:
     return client.instance("n1")
 
 
@@ -83,7 +83,7 @@ def auths(client: NovitaClient) -> Awaitable[Any]:
 
 @pytest.fixture
 def logged() -> Iterator[list[dict[str, Any]]]:
-    """Every line of ours, at every level, and the HTTP library's own."""
+    """All log lines, at every level, including aiohttp's."""
     lines: list[dict[str, Any]] = []
 
     def keep(_: object, name: str, line: dict[str, Any]) -> dict[str, Any]:
@@ -97,13 +97,13 @@ def logged() -> Iterator[list[dict[str, Any]]]:
 
 
 def seen_in(error: BaseException) -> str:
-    """Everything that any renderer of errors could show, with the variables of every frame."""
+    """Everything that an error renderer could show, with the local variables of every frame."""
     parts = [str(error), repr(error), repr(error.args), repr(vars(error))]
     parts += traceback.format_exception(error)
     parts += traceback.TracebackException.from_exception(error, capture_locals=True).format()
     with_locals = structlog.tracebacks.ExceptionDictTransformer(show_locals=True, locals_max_string=10_000)
     parts.append(repr(with_locals((type(error), error, error.__traceback__))))
-    # What is chained to it would be shown, or could be by a renderer that does not care that it is hidden.
+    # Chained exceptions count, also suppressed ones: some renderers show them.
     assert error.__cause__ is None
     assert error.__context__ is None
     return "\n".join(parts)
@@ -114,7 +114,7 @@ def assert_clean(text: str) -> None:
         assert secret not in text
 
 
-@pytest.mark.parametrize("call", [create, upgrade, save_auth, make_template, look, auths])
+@pytest.mark.parametrize("call", [create, upgrade, save_auth, make_template, read, auths])
 @pytest.mark.parametrize(
     "failing",
     [
@@ -140,7 +140,7 @@ async def test_no_failure_shows_a_secret(
     capfd: Any,
 ):
     caplog.set_level(logging.DEBUG)
-    options: dict[str, Any] = {"retry": Retry(attempts=2, random=lambda: 1.0)}
+    options: dict[str, Any] = {"retry": RetryPolicy(attempts=2, random=lambda: 1.0)}
     if failing == HANG:
         options["request_timeout"] = timedelta(seconds=0.1)
     async with provider(failing) as scripted, client_of(scripted.url, api_key=SecretStr(KEY), **options) as client:
@@ -159,7 +159,7 @@ async def _error_of(call: Awaitable[Any]) -> NovitaError | None:
         await call
     except NovitaError as error:
         return error
-    return None  # a save that is answered with 200 is a success, whatever the body says
+    return None  # a save with status 200 is a success, whatever the body says
 
 
 async def test_no_value_shows_a_secret():
@@ -174,7 +174,7 @@ async def test_no_value_shows_a_secret():
 
 async def test_connections_that_do_not_come_about_show_no_secret(logged: list[dict[str, Any]]):
     async with client_of("http://127.0.0.1:9", api_key=SecretStr(KEY)) as client:
-        error = await _error_of(look(client))
+        error = await _error_of(read(client))
     assert error is not None
     assert_clean(seen_in(error))
     assert [line["event"] for line in logged].count("novita call is tried again") == 4

@@ -1,7 +1,6 @@
-"""What a line of the log never holds."""
+"""What log lines must never contain."""
 
 import json
-import logging
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -10,8 +9,9 @@ import structlog
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from server.db.engine import Database
+from server.db.database import Database
 from server.observe import logs
+from tests.support.log_config import kept_log_config
 
 SECRET = "hunter" + "2"  # in two parts: a traceback shows the lines of this file, too
 
@@ -19,12 +19,8 @@ SECRET = "hunter" + "2"  # in two parts: a traceback shows the lines of this fil
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """What is configured here is gone afterwards."""
-    root, configured = logging.getLogger(), structlog.get_config()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.configure(**configured)
+    with kept_log_config():
+        yield
 
 
 @pytest.mark.parametrize("format", ["json", "text"])
@@ -37,7 +33,7 @@ async def test_a_row_that_the_database_refused_is_not_in_the_log(
         async with database.write() as session:
             await session.execute(insert, {"kind": SECRET, "due": None})
     driver_error = getattr(refused.value.orig, "__cause__", None)
-    assert SECRET in str(driver_error)  # which is told along with it
+    assert SECRET in str(driver_error)  # and the log has its text
 
     structlog.get_logger("of this test").error("refused", exc_info=refused.value)
 

@@ -1,4 +1,4 @@
-"""Real servers that misbehave, each in its own way."""
+"""Real servers that misbehave, one way each."""
 
 import asyncio
 import socket
@@ -12,7 +12,7 @@ Behave = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def serving(behave: Behave, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """The address, host:port, of a server that reads a request's head and then behaves so."""
+    """The address, host:port, of a server that reads a request's head and then runs the handler."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -37,7 +37,7 @@ async def serving(behave: Behave, *, tls: ssl.SSLContext | None = None) -> Async
 
 
 def answering(head: str, body: bytes = b"") -> Behave:
-    """Exactly these bytes."""
+    """Send exactly these bytes."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -54,7 +54,7 @@ def page(status: int, body: bytes, type: str = "text/html", extra: str = "") -> 
 
 
 def redirecting(location: Callable[[str], str]) -> Behave:
-    """302 to what `location` makes of the path that was asked for."""
+    """302 to the result of `location` for the requested path."""
 
     async def behave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
@@ -95,7 +95,7 @@ async def slow_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 class Endless:
-    """A body that never ends, and how much of it was taken."""
+    """An endless body, and how many bytes of it were read."""
 
     sent = 0
 
@@ -117,7 +117,7 @@ async def huge_headers(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 
 
 async def noise(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """What HTTP/0.9 looked like, and worse."""
+    """HTTP/0.9 and other invalid responses."""
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"<html>hello\x00\xff\xfe from 1991</html>\n" * 10)
     await writer.drain()

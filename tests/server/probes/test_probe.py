@@ -1,4 +1,4 @@
-"""One probe against real servers: every way of being unhealthy has its name, and none does harm."""
+"""One probe against real servers: each failure has its code, and none does harm."""
 
 import asyncio
 import shutil
@@ -6,21 +6,22 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from server.guard import Inside
-from server.probes.kinds import MEANING, ErrorKind
-from server.probes.plan import Plan, Target
-from server.probes.probe import MAX_BODY, Finding, Prober
+from server.probes.plan import CheckPlan, ProbeTarget
+from server.probes.probe import BODY_MAX, ProbeOutcome, Prober
+from server.probes.problems import ERROR_TRAITS, ErrorKind
+from server.ssrf import PrivateAddresses
 from tests.server.probes import servers
 from tests.server.probes.servers import answering, page, redirecting, serving
 
-PLAN = Plan(timeout=timedelta(seconds=5), retries=0, delay=timedelta(seconds=1), max_wait=timedelta(minutes=1))
-IMPATIENT = Plan(
+PLAN = CheckPlan(timeout=timedelta(seconds=5), retries=0, delay=timedelta(seconds=1), max_wait=timedelta(minutes=1))
+IMPATIENT = CheckPlan(
     timeout=timedelta(milliseconds=300), retries=0, delay=timedelta(seconds=1), max_wait=timedelta(minutes=1)
 )
 BAD_GATEWAY = (
@@ -28,15 +29,15 @@ BAD_GATEWAY = (
 )
 
 
-def http(address: str) -> Target:
-    return Target(80, "http", address if "://" in address else f"http://{address}")
+def http(address: str) -> ProbeTarget:
+    return ProbeTarget(80, "http", address if "://" in address else f"http://{address}")
 
 
-def tcp(address: str) -> Target:
-    return Target(22, "tcp", address)
+def tcp(address: str) -> ProbeTarget:
+    return ProbeTarget(22, "tcp", address)
 
 
-def expect(finding: Finding, error: ErrorKind | None, status: int | None = None) -> None:
+def expect(finding: ProbeOutcome, error: ErrorKind | None, status: int | None = None) -> None:
     assert (finding.error, finding.http_status) == (error, status), finding
 
 
@@ -73,7 +74,7 @@ async def test_other_answers_are_sorted_by_their_status(prober: Prober, status: 
 
 
 async def test_only_the_expected_statuses_will_do_if_there_are_any(prober: Prober):
-    plan = Plan(**{**_fields(PLAN), "expected_statuses": frozenset({401})})
+    plan = CheckPlan(**{**_fields(PLAN), "expected_statuses": frozenset({401})})
     async with serving(page(401, b"")) as at:
         expect(await prober.probe(http(at), plan), None, 401)
     async with serving(page(200, b"")) as at:
@@ -87,14 +88,14 @@ async def test_the_path_is_asked_for(prober: Prober):
         asked.append((await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[0])
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
 
-    plan = Plan(**{**_fields(PLAN), "path": "/health?deep=%2Fyes"})
+    plan = CheckPlan(**{**_fields(PLAN), "path": "/health?deep=%2Fyes"})
     async with serving(behave) as at:
         expect(await prober.probe(http(at), plan), None, 200)
     assert asked == ["GET /health?deep=%2Fyes HTTP/1.1"]
 
 
 @pytest.mark.parametrize("target", [http, tcp])
-async def test_nothing_listening_is_refused(prober: Prober, target: Callable[[str], Target]):
+async def test_nothing_listening_is_refused(prober: Prober, target: Callable[[str], ProbeTarget]):
     expect(await prober.probe(target(f"127.0.0.1:{free_port()}"), PLAN), ErrorKind.CONNECTION_REFUSED)
 
 
@@ -121,8 +122,8 @@ async def test_an_endless_body_is_read_to_a_bound(prober: Prober):
     endless = servers.Endless()
     async with serving(endless) as at:
         expect(await prober.probe(http(at), PLAN), None, 200)
-    # The rest of it are buffers: ours, and those of two sockets.
-    assert endless.sent < MAX_BODY + 16 * 1024 * 1024
+    # The rest is in buffers: ours and those of two sockets.
+    assert endless.sent < BODY_MAX + 16 * 1024 * 1024
 
 
 async def test_a_packed_body_is_not_unpacked(prober: Prober):
@@ -134,7 +135,7 @@ async def test_a_gateways_error_page_with_status_200_is_no_health(prober: Prober
     async with serving(page(200, BAD_GATEWAY)) as at:
         finding = await prober.probe(http(at), PLAN)
     expect(finding, ErrorKind.BODY_ERROR, 200)
-    assert finding.message == 'it answered 200 and says "bad gateway"'
+    assert finding.message == 'HTTP status 200, but the body says "bad gateway"'
 
 
 @pytest.mark.parametrize("behave", [servers.huge_headers, servers.noise])
@@ -179,18 +180,18 @@ async def test_a_redirect_loop_ends(prober: Prober):
     assert len(visited) == 6
 
 
-async def test_a_name_that_nobody_knows_is_dns(prober: Prober):
+async def test_an_unknown_name_is_dns(prober: Prober):
     expect(await prober.probe(http("no-such-host.invalid"), PLAN), ErrorKind.DNS)
     expect(await prober.probe(tcp("no-such-host.invalid:22"), PLAN), ErrorKind.DNS)
 
 
 @pytest.mark.parametrize("address", ["http://10.0.0.1/", "http://169.254.169.254/", "http://[::ffff:10.0.0.1]/"])
 async def test_an_address_inside_is_unreachable(prober: Prober, address: str):
-    expect(await prober.probe(Target(80, "http", address), PLAN), ErrorKind.UNREACHABLE)
+    expect(await prober.probe(ProbeTarget(80, "http", address), PLAN), ErrorKind.UNREACHABLE)
 
 
 async def test_loopback_is_for_the_simulator_only():
-    prober = Prober(inside=Inside.OFF)
+    prober = Prober(private_addresses=PrivateAddresses.OFF)
     try:
         async with serving(page(200, b"secret")) as at:
             expect(await prober.probe(http(at), PLAN), ErrorKind.UNREACHABLE)
@@ -202,7 +203,7 @@ async def test_loopback_is_for_the_simulator_only():
 @pytest.mark.parametrize("address", [None, "", "http://", "http://[", "://", "not a url at all", "http://x:99999/"])
 async def test_an_address_that_is_none_is_unreachable(prober: Prober, address: str | None):
     for type in ("http", "tcp"):
-        finding = await prober.probe(Target(80, type, address), PLAN)
+        finding = await prober.probe(ProbeTarget(80, type, address), PLAN)
         assert finding.error in (ErrorKind.UNREACHABLE, ErrorKind.DNS), finding
 
 
@@ -221,7 +222,7 @@ async def test_a_probe_takes_no_longer_than_it_is_given(prober: Prober):
 
 @pytest.mark.parametrize("name", ["wrong.example", "right.example"])
 async def test_a_certificate_for_another_host_is_tls(name: str, tmp_path: Path):
-    """A resolver leads both names to one server, whose certificate, signed by somebody we trust, has only one."""
+    """Both names resolve to one server, whose trusted certificate has only one of them."""
     if shutil.which("openssl") is None:
         pytest.skip("needs the openssl command to make a certificate")
     await _certificate(tmp_path, "right.example")
@@ -229,7 +230,7 @@ async def test_a_certificate_for_another_host_is_tls(name: str, tmp_path: Path):
     here.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     trusting = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
     async with serving(page(200, b"hello"), tls=here) as at:
-        prober = Prober(inside=Inside.LOOPBACK, resolver=Loopback(), tls=trusting)
+        prober = Prober(private_addresses=PrivateAddresses.LOOPBACK, resolver=Loopback(), tls=trusting)
         try:
             finding = await prober.probe(http(f"https://{name}:{at.split(':')[1]}/"), PLAN)
         finally:
@@ -252,15 +253,15 @@ async def test_https_to_a_server_that_speaks_plain_http_is_tls(prober: Prober):
 
 
 def test_every_kind_says_how_bad_it_is_and_whether_to_try_again():
-    assert set(MEANING) == set(ErrorKind)
+    assert set(ERROR_TRAITS) == set(ErrorKind)
 
 
-def _fields(plan: Plan) -> dict[str, object]:
+def _fields(plan: CheckPlan) -> dict[str, object]:
     return {name: getattr(plan, name) for name in plan.__slots__}
 
 
 class Loopback(AbstractResolver):
-    """All names are ours."""
+    """Resolves all names to the test server."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
@@ -281,3 +282,19 @@ async def _certificate(folder: Path, name: str) -> None:
         *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )
     assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("path", ["//{other}/x", "///{other}/x", "/\\{other}/x", "@{other}/x", ".{other}/x"])
+async def test_a_stored_path_never_leads_to_another_host(prober: Prober, path: str):
+    """A row of an older version may have such a path."""
+    visited: list[str] = []
+
+    def note(path: str) -> str:
+        visited.append(path)
+        return ""
+
+    async with serving(redirecting(note)) as other, serving(page(200, b"hello")) as at:
+        plan = replace(PLAN, path=path.format(other=other))
+        finding = await prober.probe(http(at), plan)
+        expect(finding, *((None, 200) if path.startswith("/") else (ErrorKind.UNREACHABLE, None)))
+    assert visited == []

@@ -1,7 +1,5 @@
-"""Kinds of work to test with, and a world to run them in."""
+"""Job kinds for tests, and a world to run them in."""
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -10,13 +8,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from server.db.engine import Database
-from server.db.signals import Signals
+from server.db.database import Database
+from server.db.notify import Notifier
 from server.queue.claim import Claim
 from server.queue.enqueue import enqueue
-from server.queue.handler import Handler
+from server.queue.handler import Done, Failure, Handler, Outcome
 from server.queue.kinds import Priority, Work
-from server.queue.outcome import Done, Failure, Outcome
 from server.queue.worker import Worker
 
 
@@ -76,7 +73,7 @@ class World:
     """A database, workers on it, and what their handlers saw."""
 
     database: Database
-    signals: Signals
+    notifier: Notifier
     ran: list[str] = field(default_factory=list)
     failures: list[tuple[str, Failure]] = field(default_factory=list)
     workers: list[Worker] = field(default_factory=list)
@@ -95,7 +92,7 @@ class World:
 
         options.setdefault("lease", timedelta(seconds=5))
         options.setdefault("shutdown_timeout", timedelta(seconds=2))
-        worker = Worker(self.database, self.signals, {work.kind: Handler(run, failed) for work in KINDS}, **options)
+        worker = Worker(self.database, self.notifier, {work.kind: Handler(run, failed) for work in KINDS}, **options)
         self.workers.append(worker)
         return worker
 
@@ -123,19 +120,8 @@ class World:
         return [tuple(row) for row in rows]
 
 
-async def until(is_so: Callable[[], bool | Awaitable[bool]], within: float = 30.0) -> None:
-    """Wait for something to become true; fail if it does not."""
-    deadline = time.monotonic() + within
-    while True:
-        answer = is_so()
-        if answer if isinstance(answer, bool) else await answer:
-            return
-        assert time.monotonic() < deadline, "it did not happen in time"
-        await asyncio.sleep(0.01)
-
-
 @pytest.fixture
-async def world(database: Database, signals: Signals) -> AsyncIterator[World]:
+async def world(database: Database, signals: Notifier) -> AsyncIterator[World]:
     world = World(database, signals)
     yield world
     for worker in world.workers:

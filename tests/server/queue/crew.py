@@ -21,13 +21,13 @@ from typing import Any
 
 from sqlalchemy import text
 
-from server.db.engine import Database
-from server.db.signals import Signals
+from server.db.database import Database
+from server.db.notify import Notifier
+from server.db.timeouts import Timeouts
 from server.errors import LostClaim
 from server.queue.claim import Claim
-from server.queue.handler import Handler
+from server.queue.handler import Done, Handler, Outcome
 from server.queue.kinds import Work
-from server.queue.outcome import Done, Outcome
 from server.queue.worker import Worker
 
 PROOF = "CREATE TABLE proof (number bigint, by bigint, PRIMARY KEY (number, by))"
@@ -92,7 +92,7 @@ async def exists(path: Path) -> None:
 
 @contextlib.contextmanager
 def alone(folder: Path, number: int) -> Iterator[None]:
-    """Hold a lock that the kernel frees the moment this process dies; tell if somebody else holds it."""
+    """Hold a lock that the kernel frees the moment this process dies; leave a file if another process holds it."""
     with (folder / f"lock {number}").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -154,11 +154,11 @@ def main() -> None:
 
 async def _work(url: str, lease: float, folder: Path, parent: int) -> None:
     random.seed(os.getpid())
-    database = Database(url, command_timeout=timedelta(seconds=5))
-    signals = Signals(database)
-    signals.start()
+    database = Database(url, timeouts=Timeouts(statement=timedelta(seconds=5)))
+    notifier = Notifier(database)
+    notifier.start()
     worker = Worker(
-        database, signals, handlers(folder), lease=timedelta(seconds=lease), poll_interval=timedelta(milliseconds=200)
+        database, notifier, handlers(folder), lease=timedelta(seconds=lease), poll_interval=timedelta(milliseconds=200)
     )
     loop = asyncio.get_running_loop()
     stopping: list[asyncio.Task[Any]] = []
@@ -168,7 +168,7 @@ async def _work(url: str, lease: float, folder: Path, parent: int) -> None:
         if os.getppid() != parent:
             os._exit(1)  # the test is over
         await asyncio.wait([running], timeout=0.2)
-    await signals.stop()
+    await notifier.stop()
     await database.close()
 
 

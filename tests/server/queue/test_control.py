@@ -1,4 +1,4 @@
-"""What people can do about jobs: look, cancel, retry, and let old ones be forgotten."""
+"""Reading, cancelling, retrying, pausing and pruning jobs."""
 
 import asyncio
 from datetime import timedelta
@@ -9,14 +9,14 @@ from prometheus_client import generate_latest
 
 from server.db.tables.job import JobStatus
 from server.queue import metrics
-from server.queue.cancel import cancel_job
 from server.queue.claim import Claim
-from server.queue.outcome import Done, Failure, GiveUp, Outcome
-from server.queue.prune import prune_jobs
-from server.queue.reads import JobFilter, get_job, job_stats, page_of_jobs
-from server.queue.recurring import Recurring
-from server.queue.retry import retry_job, retry_jobs
-from tests.server.queue.conftest import Chore, Note, Urgent, World, until
+from server.queue.cleanup import prune_jobs
+from server.queue.control import cancel_job, retry_job, retry_jobs
+from server.queue.handler import Done, Failure, GiveUp, Outcome
+from server.queue.queries import JobFilter, get_job, job_stats, page_of_jobs
+from server.queue.schedule import Recurring
+from tests.server.queue.conftest import Chore, Note, Urgent, World
+from tests.support.waiting import until
 
 CANCELLED = Failure("CANCELLED", "The job was cancelled.", False, 0)
 
@@ -25,7 +25,7 @@ async def give_up(_work: Any, _claim: Claim) -> Outcome:
     return GiveUp("NO", "no")
 
 
-async def test_a_waiting_job_is_cancelled_even_if_it_is_for_later_and_its_handler_is_told(world: World):
+async def test_waiting_job_is_cancelled_before_it_is_due_and_failed_is_called(world: World):
     [job_id] = await world.enqueue(Note(), after=timedelta(hours=1))
     world.start(poll_interval=timedelta(hours=1), lease=timedelta(hours=1))
     await until(lambda: world.workers[0].is_working)
@@ -62,8 +62,8 @@ async def test_a_running_job_is_interrupted_and_cancelled(world: World):
     await asyncio.wait_for(interrupted.wait(), 30)
     await until(lambda: _history_is(world, [("TEST_NOTE", "CANCELLED", 0, "CANCELLED")]))
     assert world.failures == [("TEST_NOTE", CANCELLED)]
-    await world.enqueue(Urgent("the slot still works"))
-    await until(lambda: "the slot still works" in world.ran)
+    await world.enqueue(Urgent("the task still works"))
+    await until(lambda: "the task still works" in world.ran)
 
 
 async def test_a_finished_job_can_not_be_cancelled(world: World):
@@ -101,7 +101,7 @@ async def test_many_failed_jobs_are_retried_at_once_by_kind(world: World):
     assert [row[0] for row in await world.history()] == ["TEST_CHORE"]
 
 
-async def test_a_failed_job_whose_key_lives_again_is_not_run_beside_it(world: World):
+async def test_failed_job_whose_key_is_in_use_again_is_not_run_beside_it(world: World):
     [failed] = await world.enqueue(Note("old"), unique_key="k")
     await world.worker(give_up).work_once()
     await world.enqueue(Note("new"), unique_key="k")
@@ -112,7 +112,7 @@ async def test_a_failed_job_whose_key_lives_again_is_not_run_beside_it(world: Wo
     assert len(await world.jobs()) == 1
 
 
-async def test_old_jobs_are_forgotten_and_failed_ones_are_kept_for_a_week(world: World):
+async def test_old_jobs_are_deleted_and_failed_ones_are_kept_for_a_week(world: World):
     await world.execute("""
         INSERT INTO job_history
             (id, kind, args, priority, status, run_at, attempts, error_code, created_at, finished_at)
@@ -163,7 +163,7 @@ async def test_stats_tell_how_each_kind_is_doing(world: World):
 
     async with world.database.read() as session:
         stats = await job_stats(session)
-    metrics.show(stats)
+    metrics.set_gauges(stats)
 
     chore, note, urgent = stats.kinds
     assert [kind.kind for kind in stats.kinds] == ["TEST_CHORE", "TEST_NOTE", "TEST_URGENT"]
@@ -178,7 +178,7 @@ async def test_stats_tell_how_each_kind_is_doing(world: World):
 
 
 async def test_a_run_is_counted_and_timed_per_kind(world: World):
-    counts = metrics.of("TEST_URGENT")
+    counts = metrics.JOBS.of("TEST_URGENT")
     before = counts.finished, counts.run_time.total, counts.pickup.total
     await world.enqueue(Urgent())
 

@@ -1,4 +1,4 @@
-"""The page about jobs is true: its kind, its handler and its tests are run as they stand there."""
+"""The examples of docs/jobs.md are executed: the kind, the handler and the tests."""
 
 import re
 import sys
@@ -8,13 +8,12 @@ from types import ModuleType
 
 import pytest
 
-from server.jobs import handler
+from server.jobs import registry
 from server.queue import kinds
-from server.queue.enqueue import HEAD_START
-from server.queue.run import MOST_LOSSES
-from server.queue.share import BURST, LARGEST_DEBT, PER_SECOND
-from tests.world import World
-from tests.world import world as whole_world
+from server.queue.enqueue import BURST_MAX, DELAY_MAX, JOBS_PER_SECOND, PRIORITY_DELAY
+from server.queue.runner import LOSSES_MAX
+from tests.support.world import World
+from tests.support.world import world as whole_world
 
 __all__ = ["whole_world"]
 
@@ -31,7 +30,7 @@ def page() -> Iterator[ModuleType]:
     exec(compile("\n".join(blocks), str(PAGE), "exec"), module.__dict__)
     yield module
     del sys.modules[module.__name__]
-    del handler._registered[module.LabelInstance]
+    del registry._registered[module.LabelInstance]
     del kinds._by_kind["LABEL_INSTANCE"]
 
 
@@ -47,10 +46,10 @@ async def test_the_example_of_a_new_kind_passes_its_own_tests(page: ModuleType, 
 
 def test_the_figures_on_the_page_are_those_of_the_code():
     text = PAGE.read_text()
-    seconds = [int(HEAD_START[priority].total_seconds()) for priority in kinds.Priority]
+    seconds = [int(PRIORITY_DELAY[priority].total_seconds()) for priority in kinds.Priority]
     assert seconds[0] == 0
     assert f"{seconds[1]} s (NORMAL) or {seconds[2]} s (LOW)" in text
-    assert f"more than {int(BURST)} jobs at once" in text
-    assert f"or {int(PER_SECOND)} a second" in text
-    assert f"by {int(LARGEST_DEBT.total_seconds() // 60)} minutes at most" in text
-    assert f"takes down {MOST_LOSSES} workers" in text
+    assert f"more than {int(BURST_MAX)} jobs at once" in text
+    assert f"or {int(JOBS_PER_SECOND)} a second" in text
+    assert f"by {int(DELAY_MAX.total_seconds() // 60)} minutes at most" in text
+    assert f"takes down {LOSSES_MAX} workers" in text

@@ -1,4 +1,4 @@
-"""Putting work in: only with the caller's commit, and only once if asked."""
+"""Enqueueing: only with the caller's commit, and only once per unique key."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A server that has no room left is away for a while; that is no attempt of the job's."""
+"""A database server without free connections counts as an outage: no attempt is counted."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import text
 
 from server.queue.claim import Claim
-from server.queue.outcome import Done, Outcome
+from server.queue.handler import Done, Outcome
 from tests.server.queue.conftest import Note, World
 
 

@@ -1,4 +1,4 @@
-"""Who goes first, and how many at once."""
+"""The order of jobs and the limits per kind."""
 
 import asyncio
 from datetime import timedelta
@@ -6,11 +6,12 @@ from typing import Any
 from uuid import uuid4
 
 from server.queue.claim import Claim
-from server.queue.enqueue import enqueue_many
-from server.queue.outcome import Done, Outcome
-from server.queue.pause import pause_jobs, paused_kinds, resume_jobs
-from server.queue.share import BURST, LARGEST_DEBT, PER_SECOND, FairShare
-from tests.server.queue.conftest import Chore, Narrow, Note, Urgent, World, until
+from server.queue.control import pause_jobs, resume_jobs
+from server.queue.enqueue import BURST_MAX, DELAY_MAX, JOBS_PER_SECOND, FairShare, enqueue_many
+from server.queue.handler import Done, Outcome
+from server.queue.queries import job_stats
+from tests.server.queue.conftest import Chore, Narrow, Note, Urgent, World
+from tests.support.waiting import until
 
 
 async def test_high_goes_before_normal_before_low(world: World):
@@ -48,24 +49,24 @@ async def test_a_project_with_a_thousand_waiting_jobs_does_not_delay_anothers_fi
     async with world.database.write() as session:
         await enqueue_many(session, [Note(f"greedy {n}") for n in range(1000)], project_id=greedy)
     await world.enqueue(Note("modest"), project_id=modest)
-    worker = world.worker(concurrency=int(BURST) + 50)
+    worker = world.worker(concurrency=int(BURST_MAX) + 50)
 
     await worker.work_once()
 
     place = world.ran.index("modest")
-    assert BURST <= place <= BURST + 5
+    assert BURST_MAX <= place <= BURST_MAX + 5
     assert world.ran[0] == "greedy 0"
 
 
 def test_debt_only_begins_after_a_burst_and_is_bounded():
     share, project = FairShare(), uuid4()
 
-    debts = [share.debt(project) for _ in range(100_000)]
+    debts = [share.delay(project) for _ in range(100_000)]
 
-    assert max(debts[: int(BURST)]) == timedelta(0)
-    assert abs(debts[int(BURST) + 100].total_seconds() - 100 / PER_SECOND) < 1
-    assert abs(max(debts) - LARGEST_DEBT) < timedelta(milliseconds=1)
-    assert share.debt(uuid4()) == timedelta(0)
+    assert max(debts[: int(BURST_MAX)]) == timedelta(0)
+    assert abs(debts[int(BURST_MAX) + 100].total_seconds() - 100 / JOBS_PER_SECOND) < 1
+    assert abs(max(debts) - DELAY_MAX) < timedelta(milliseconds=1)
+    assert share.delay(uuid4()) == timedelta(0)
 
 
 async def test_a_kind_with_a_limit_never_runs_more_than_that_at_once(world: World):
@@ -99,15 +100,15 @@ async def test_a_paused_kind_waits_until_it_is_resumed_and_others_go_on(world: W
 
     await until(lambda: world.ran == ["free"])
     async with world.database.read() as session:
-        assert list(await paused_kinds(session)) == ["TEST_NOTE"]
+        assert [kind.kind for kind in (await job_stats(session)).kinds if kind.paused_at] == ["TEST_NOTE"]
     async with world.database.write() as session:
         assert await resume_jobs(session, "TEST_NOTE")
 
     await until(lambda: world.ran == ["free", "paused"], within=30)
 
 
-async def test_jobs_claimed_ahead_are_given_back_when_the_handlers_turn_out_slow(world: World):
-    """Short jobs make the worker claim ahead; a slow one must not keep those from other workers."""
+async def test_prefetched_jobs_are_released_when_the_handlers_are_slow(world: World):
+    """Short jobs make the worker prefetch; a slow one must not keep prefetched jobs from other workers."""
     stuck = asyncio.Event()
 
     async def first_quick_then_stuck(work: Any, _claim: Claim) -> Outcome:

@@ -1,4 +1,4 @@
-"""Real workers that are killed, stopped and cut off: every job is done, none by two at once, none by the late one."""
+"""Real workers that are killed, paused and cut off: every job is done, and none by two workers at once."""
 
 import asyncio
 import os
@@ -13,14 +13,14 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from server.db.embedded import EmbeddedPostgres, find_running
-from server.db.engine import Database
+from server.db.database import Database
+from server.db.embedded.server import EmbeddedPostgres, find_running
 from server.db.migrate import upgrade
-from server.db.trouble import DATABASE_TROUBLE
+from server.db.outages import DATABASE_ERRORS
 from server.queue.enqueue import enqueue, enqueue_many
-from tests.server.queue.conftest import until
 from tests.server.queue.crew import PROOF, Crew, Hang, Step
-from tests.server.queue.proxy import Proxy
+from tests.support.proxy import Proxy
+from tests.support.waiting import until
 
 # QUEUE_KILLS=200 is the long version.
 KILLS = int(os.environ.get("QUEUE_KILLS", "25"))
@@ -92,9 +92,7 @@ async def test_postgresql_restarted_under_load_loses_nothing(url: str, home: Pat
     assert sorted(crew.folder.glob("two at once*")) == []
 
 
-async def test_a_worker_that_was_stopped_past_its_lease_changes_nothing_when_it_goes_on(
-    url: str, crew: Crew, store: Database
-):
+async def test_worker_paused_past_its_lease_changes_nothing_when_it_continues(url: str, crew: Crew, store: Database):
     stopped = crew.start(url, 1)
     await _hang(store)
     await until(lambda: (crew.folder / f"{stopped} began").exists())
@@ -114,7 +112,7 @@ async def test_a_worker_that_was_stopped_past_its_lease_changes_nothing_when_it_
     assert 100 in await _proved(store)
 
 
-async def test_a_worker_cut_off_from_the_database_stops_before_its_lease_ends_and_writes_nothing_later(
+async def test_worker_cut_off_from_the_database_stops_in_time_and_writes_nothing_later(
     url: str, crew: Crew, store: Database
 ):
     async with Proxy(url) as proxy:
@@ -169,9 +167,9 @@ async def test_a_stopped_worker_finishes_what_it_runs_and_leaves_the_rest(url: s
 
 
 async def _enqueue(store: Database, first: int, after_last: int) -> int:
-    """Enqueue steps with these numbers, whatever it takes; a batch whose answer was lost may be there twice."""
+    """Enqueue steps with these numbers, with retries; a batch whose response was lost may be there twice."""
     while True:
-        with suppress(*DATABASE_TROUBLE):
+        with suppress(*DATABASE_ERRORS):
             async with store.write() as session:
                 await enqueue_many(session, [Step(number) for number in range(first, after_last)])
             return after_last - first
@@ -191,7 +189,7 @@ async def _value(store: Database, query: str) -> int:
 async def _is_empty(store: Database) -> bool:
     try:
         return await _value(store, "SELECT count(*) FROM job") == 0
-    except DATABASE_TROUBLE:
+    except DATABASE_ERRORS:
         return False
 
 

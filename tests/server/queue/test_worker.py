@@ -1,4 +1,4 @@
-"""Claiming, running, finishing: what becomes of a job."""
+"""Claiming, running and finishing jobs."""
 
 import asyncio
 from datetime import timedelta
@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from server.errors import AuthFailed, RateLimited
+from server.errors import RateLimited, ValidationFailed
 from server.queue.claim import Claim
-from server.queue.outcome import Again, Done, Failure, GiveUp, Outcome
-from tests.server.queue.conftest import Note, Stubborn, Urgent, World, until
+from server.queue.handler import Again, Done, Failure, GiveUp, Outcome
+from tests.server.queue.conftest import Note, Stubborn, Urgent, World
+from tests.support.waiting import until
 
 
 async def test_a_done_job_leaves_the_table_and_is_kept_in_the_history(world: World):
@@ -22,7 +23,7 @@ async def test_a_done_job_leaves_the_table_and_is_kept_in_the_history(world: Wor
     assert await world.history() == [("TEST_NOTE", "SUCCEEDED", 0, None)]
 
 
-async def test_again_costs_no_attempt_and_puts_the_job_off(world: World):
+async def test_again_counts_no_attempt_and_reschedules_the_job(world: World):
     async def not_yet(_work: Any, _claim: Claim) -> Outcome:
         return Again(timedelta(seconds=30))
 
@@ -36,7 +37,7 @@ async def test_again_costs_no_attempt_and_puts_the_job_off(world: World):
     assert 29 < await world.value("SELECT extract(epoch FROM run_at - now())::float8 FROM job") <= 30
 
 
-async def test_giving_up_fails_the_job_and_tells_its_handler_at_once(world: World):
+async def test_give_up_fails_the_job_and_calls_failed_at_once(world: World):
     async def hopeless(_work: Any, _claim: Claim) -> Outcome:
         return GiveUp("NO_STOCK", "there is none")
 
@@ -68,16 +69,16 @@ async def test_an_exception_is_an_attempt_and_after_the_last_one_the_job_is_fail
 
 async def test_a_provider_error_that_no_retry_can_help_fails_at_once(world: World):
     async def refused(_work: Any, _claim: Claim) -> Outcome:
-        raise AuthFailed("wrong key")
+        raise ValidationFailed("wrong field")
 
     await world.enqueue(Note())
 
     await world.worker(refused).work_once()
 
-    assert world.failures == [("TEST_NOTE", Failure("PROVIDER_AUTH_FAILED", "wrong key", False, 1))]
+    assert world.failures == [("TEST_NOTE", Failure("PROVIDER_VALIDATION_FAILED", "wrong field", False, 1))]
 
 
-async def test_the_provider_says_when_to_come_back(world: World):
+async def test_retry_after_of_the_provider_is_respected(world: World):
     async def too_fast(_work: Any, _claim: Claim) -> Outcome:
         raise RateLimited("slow down", retry_after=timedelta(seconds=40))
 
@@ -91,7 +92,7 @@ async def test_the_provider_says_when_to_come_back(world: World):
 
 
 @pytest.mark.parametrize("args", ['{"text": 7}', "[]", '{"text": null}'])
-async def test_arguments_that_nobody_can_read_fail_their_job_and_not_the_worker(world: World, args: str):
+async def test_unreadable_arguments_fail_their_job_and_not_the_worker(world: World, args: str):
     [bad, _good] = await world.enqueue(Note("bad"), Note("good"))
     await world.execute("UPDATE job SET args = $2::jsonb WHERE id = $1", bad, args)
 
@@ -113,7 +114,7 @@ async def test_a_running_worker_is_woken_by_the_commit_and_not_by_its_poll(world
         await until(lambda each=each: str(each) in world.ran, within=20)
 
 
-async def test_polling_does_the_work_when_nobody_is_woken(world: World):
+async def test_polling_finds_jobs_without_a_notification(world: World):
     world.start(poll_interval=timedelta(milliseconds=50))
     await until(lambda: world.workers[0].is_working)
 
@@ -125,7 +126,7 @@ async def test_polling_does_the_work_when_nobody_is_woken(world: World):
     await until(lambda: world.ran == ["x"])
 
 
-async def test_a_job_that_comes_in_behind_what_was_already_claimed_is_found(world: World):
+async def test_job_committed_below_the_scan_floor_is_found(world: World):
     world.start(poll_interval=timedelta(milliseconds=50))
     await world.enqueue(Note("first"))
     await until(lambda: world.ran == ["first"])
@@ -179,7 +180,7 @@ async def test_stopping_lets_a_running_handler_finish(world: World):
     assert await world.jobs() == [("TEST_NOTE", "WAITING", 0)]
 
 
-async def test_a_handler_that_takes_too_long_to_stop_is_given_back_without_an_attempt(world: World):
+async def test_handler_too_slow_to_stop_is_released_without_an_attempt(world: World):
     began = asyncio.Event()
 
     async def endless(_work: Any, _claim: Claim) -> Outcome:

@@ -1,3 +1,5 @@
+/** Renders GraphiQL into the page. */
+
 import "graphiql/setup-workers/vite";
 import "graphiql/style.css";
 import "./page.css";

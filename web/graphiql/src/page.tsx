@@ -1,26 +1,28 @@
+/** The page: GraphiQL with our tabs and fetcher, and a token field where the server provided no token. */
+
 import { GraphiQL } from "graphiql";
 import { useMemo, useState, type FormEvent } from "react";
 
 import flame from "./flame.svg";
-import { fetcherWith } from "./fetcher";
+import { createFetcher } from "./fetcher";
 import { TABS } from "./tabs";
-import { handedOver, remember, remembered } from "./token";
+import { storedToken, storeToken, tokenInPage } from "./token";
 
 export function Page() {
-  const given = handedOver();
-  const [token, setToken] = useState(given ?? remembered());
-  const fetcher = useMemo(() => fetcherWith(token), [token]);
+  const provided = tokenInPage();
+  const [token, setToken] = useState(provided ?? storedToken());
+  const fetcher = useMemo(() => createFetcher(token), [token]);
   return (
     <>
-      {given === null && <TokenField token={token} onChange={setToken} />}
+      {provided === null && <TokenField token={token} onChange={setToken} />}
       <GraphiQL
-        key={token} // with another token, the schema is asked for anew
-        schema={token ? undefined : null} // null: it is not asked for
+        key={token} // another token loads the schema again
+        schema={token ? undefined : null} // null: do not load it
         fetcher={fetcher}
         defaultTabs={TABS}
-        defaultTheme={themeOfTheDashboard()}
+        defaultTheme={dashboardTheme()}
         defaultEditorToolsVisibility="variables"
-        showPersistHeadersSettings={false} // a token typed there is not written to disk
+        showPersistHeadersSettings={false} // so that a token typed there is not written to disk
       >
         <GraphiQL.Logo>
           <a className="home" href="/" title="Back to the dashboard">
@@ -32,8 +34,8 @@ export function Page() {
   );
 }
 
-/** What was chosen there, until something is chosen here; null is what the system says. */
-function themeOfTheDashboard(): "light" | "dark" | null {
+/** The dashboard's theme is the default; null means the system's. */
+function dashboardTheme(): "light" | "dark" | null {
   const chosen = localStorage.getItem("pilotlight.theme");
   return chosen === "light" || chosen === "dark" ? chosen : null;
 }
@@ -42,7 +44,7 @@ function TokenField({ token, onChange }: { token: string; onChange: (token: stri
   function submit(event: FormEvent<HTMLFormElement>) {
     event.preventDefault();
     const entered = String(new FormData(event.currentTarget).get("token")).trim();
-    remember(entered);
+    storeToken(entered);
     onChange(entered);
   }
   return (
@@ -50,7 +52,7 @@ function TokenField({ token, onChange }: { token: string; onChange: (token: stri
       <label htmlFor="token">Token</label>
       <input id="token" name="token" type="password" placeholder="pl_…" autoComplete="off" defaultValue={token} />
       <button type="submit">Use</button>
-      {!token && <span>Without one, the API answers nothing.</span>}
+      {!token && <span>The API requires a token.</span>}
     </form>
   );
 }

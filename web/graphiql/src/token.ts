@@ -1,21 +1,21 @@
-/** The token: handed over by the server with the page (`pilotlight up` on loopback), or typed once for this window. */
+/** The token: provided by the server in the page (`pilotlight up` on loopback), or typed in and kept for this tab. */
 
-const KEPT_AS = "pilotlight:token";
+const STORAGE_KEY = "pilotlight:token";
 
-/** What the server has put into the page, if it has. */
-export function handedOver(): string | null {
-  const given = document.getElementById("pilotlight")?.textContent;
-  if (!given) return null;
-  const { token } = JSON.parse(given) as { token?: string | null };
+/** The token that the server put into the page, if any. */
+export function tokenInPage(): string | null {
+  const json = document.getElementById("pilotlight")?.textContent;
+  if (!json) return null;
+  const { token } = JSON.parse(json) as { token?: string | null };
   return token ?? null;
 }
 
-/** sessionStorage: it is gone with the window, and no other one gets to see it. */
-export function remembered(): string {
-  return sessionStorage.getItem(KEPT_AS) ?? "";
+/** In sessionStorage: it ends with the tab, and other tabs cannot read it. */
+export function storedToken(): string {
+  return sessionStorage.getItem(STORAGE_KEY) ?? "";
 }
 
-export function remember(token: string): void {
-  if (token) sessionStorage.setItem(KEPT_AS, token);
-  else sessionStorage.removeItem(KEPT_AS);
+export function storeToken(token: string): void {
+  if (token) sessionStorage.setItem(STORAGE_KEY, token);
+  else sessionStorage.removeItem(STORAGE_KEY);
 }

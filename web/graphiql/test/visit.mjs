@@ -1,5 +1,5 @@
 /**
- * Uses GraphiQL in Chromium as a person would, with every other host out of reach, and prints what happened as JSON.
+ * Uses GraphiQL in Chromium with all other hosts blocked, and prints a report as JSON.
  *
  *     node test/visit.mjs http://127.0.0.1:8000/graphql pl_... folder-for-screenshots
  */
@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { chromium } from "playwright-core";
 
 const [address, token, shots] = process.argv.slice(2);
-const PATIENCE = 30_000;
+const TIMEOUT = 30_000;
 const FLAGS = [
   "--no-sandbox",
   "--disable-gpu",
@@ -17,14 +17,14 @@ const FLAGS = [
   "--disable-background-networking",
   "--disable-component-update",
   "--disable-sync",
-  // No name but this machine's leads anywhere, also for what no page has asked for.
+  // No other host name resolves, also for requests of the browser itself.
   "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ];
 
-const sent = []; // what went out over sockets
+const sent = []; // frames sent over WebSockets
 const report = { elsewhere: [], refused: [], console: [], violations: [], tabs: [], answers: {}, watched: [], withoutToken: {} };
 
-// With a profile of its own, which is gone afterwards.
+// launch() uses a temporary profile.
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
   headless: true,
@@ -50,12 +50,12 @@ async function withTheToken(page) {
   await page.getByRole("button", { name: /Stop query/ }).waitFor();
   await subscribed(page);
   await create("made-elsewhere");
-  const deadline = Date.now() + 2 * PATIENCE;
+  const deadline = Date.now() + 2 * TIMEOUT;
   while (!report.watched.includes("operation.finished") && Date.now() < deadline) {
     const shown = await result(page);
     const type = /"type": "([a-z._]+)"/.exec(shown)?.[1];
     if (type && type !== report.watched.at(-1)) report.watched.push(type);
-    report.answers.watch = shown; // what comes next, of either instance, takes its place
+    report.answers.watch = shown; // replaced by the next event of either instance
     await page.waitForTimeout(10);
   }
   await page.screenshot({ path: join(shots, "watch.png") });
@@ -65,13 +65,13 @@ async function withTheToken(page) {
     report.answers[tab.toLowerCase()] = await run(page, tab, word);
   }
   await page.screenshot({ path: join(shots, "jobs.png") });
-  await inAHurry(page);
+  await runAtOnce(page);
   report.back = await page.getByRole("link", { name: /Pilotlight/ }).getAttribute("href");
   await page.close();
 }
 
-/** Whoever runs what is in a tab at once, before GraphiQL has read it. */
-async function inAHurry(page) {
+/** Runs tabs at once after choosing them, before GraphiQL has parsed their text. */
+async function runAtOnce(page) {
   for (const [tab, word] of [["Quote", "candidates"], ["Fleet", "counts"], ["Jobs", "jobs"], ["Quote", "candidates"]]) {
     await page.evaluate(chooseAndRun, tab);
     report.answers.hurried = await shows(page, tab, word);
@@ -83,14 +83,14 @@ async function inAHurry(page) {
   await page.getByRole("button", { name: /Stop query/ }).click();
 }
 
-/** In the page, with nothing in between. */
+/** Runs inside the page, so that nothing happens between the two clicks. */
 function chooseAndRun(tab) {
   const chosen = [...document.querySelectorAll(".graphiql-tab")].find((each) => each.textContent.includes(tab));
   chosen.querySelector("button").click();
   document.querySelector(".graphiql-execute-button").click();
 }
 
-/** A server that hands no token over: there is a field for it. */
+/** If the server provides no token, the page has a field for it. */
 async function withoutToken(page) {
   const field = page.getByLabel("Token");
   report.withoutToken.asked = await field.isVisible();
@@ -103,7 +103,7 @@ async function withoutToken(page) {
 
 async function open(headers = {}) {
   const page = await browser.newPage({ viewport: { width: 1440, height: 900 }, extraHTTPHeaders: headers });
-  page.setDefaultTimeout(PATIENCE);
+  page.setDefaultTimeout(TIMEOUT);
   await page.addInitScript(() => {
     addEventListener("securitypolicyviolation", (event) => {
       console.error(`POLICY ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`);
@@ -127,12 +127,12 @@ async function open(headers = {}) {
   });
   page.on("response", async (response) => {
     if (response.status() < 400) return;
-    const said = await response.text().catch(String);
-    report.refused.push(`${response.status()} ${response.request().postData()?.slice(0, 600)} -> ${said.slice(0, 600)}`);
+    const text = await response.text().catch(String);
+    report.refused.push(`${response.status()} ${response.request().postData()?.slice(0, 600)} -> ${text.slice(0, 600)}`);
   });
   page.on("pageerror", (error) => report.console.push(String(error)));
   await page.goto(address);
-  // Tabs are there at once; what is in them when Monaco has loaded.
+  // Tabs are shown at once; their text after Monaco has loaded.
   await page.locator(".graphiql-query-editor .view-lines").filter({ hasText: "mutation" }).waitFor();
   return page;
 }
@@ -145,7 +145,7 @@ async function choose(page, tab) {
   await page.locator(".graphiql-tab").filter({ hasText: tab }).first().locator("button").first().click();
 }
 
-/** Run what is in a tab, and give what is shown once it has this word. */
+/** Runs a tab and returns the result shown once it contains this word. */
 async function run(page, tab, word) {
   await choose(page, tab);
   await page.getByRole("button", { name: /Execute query/ }).click();
@@ -153,7 +153,7 @@ async function run(page, tab, word) {
 }
 
 async function shows(page, tab, word) {
-  const deadline = Date.now() + PATIENCE;
+  const deadline = Date.now() + TIMEOUT;
   for (;;) {
     const shown = await result(page);
     if (shown.includes(word) || shown.includes('"errors": [\n')) return shown;
@@ -170,11 +170,11 @@ async function result(page) {
   return lines.replaceAll("\u00a0", " ");
 }
 
-/** Nothing tells that a subscription has begun; but it was sent on a socket that carries messages in order. */
+/** The protocol does not confirm a subscription, so wait until it was sent on the socket, which keeps the order. */
 async function subscribed(page) {
-  const deadline = Date.now() + PATIENCE;
+  const deadline = Date.now() + TIMEOUT;
   while (!sent.some((frame) => frame.includes('"subscribe"'))) {
-    if (Date.now() > deadline) throw new Error("nothing was subscribed to");
+    if (Date.now() > deadline) throw new Error("no subscription was sent");
     await page.waitForTimeout(50);
   }
   await page.waitForTimeout(500);

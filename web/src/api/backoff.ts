@@ -1,5 +1,5 @@
-// How long to wait before the next try: doubling, never in step with the other tabs.
-export function backoff(tries: number, random: number = Math.random()): number {
-  const most = Math.min(15_000, 400 * 2 ** Math.min(tries, 10));
-  return Math.round(most * (0.5 + random / 2));
+// Exponential backoff with jitter, so that tabs do not retry at the same moment.
+export function backoff(attempt: number, random: number = Math.random()): number {
+  const limit = Math.min(15_000, 400 * 2 ** Math.min(attempt, 10));
+  return Math.round(limit * (0.5 + random / 2));
 }

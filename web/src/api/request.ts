@@ -1,8 +1,8 @@
 // Queries and mutations over HTTP.
 import type { Document } from "../generated/api.ts";
-import { refuse, token } from "../session.ts";
+import { rejectToken, token } from "../session.ts";
 
-export interface Refusal {
+export interface MutationError {
   readonly code: string;
   readonly message: string;
   readonly path: readonly string[];
@@ -19,54 +19,54 @@ export class ApiError extends Error {
   }
 }
 
-export async function ask<Result, Variables>(
+export async function request<Result, Variables>(
   document: Document<Result, Variables>,
   variables: Variables,
   signal?: AbortSignal,
 ): Promise<Result> {
   const secret = token.value ?? "";
-  const response = await reached(secret, document.text, variables, signal);
-  const answer = await read(response);
-  const error = answer.errors?.[0];
-  if (response.status === 401) refuse(secret, "This token is not valid any more.");
-  if (error || answer.data === undefined || answer.data === null) {
+  const response = await post(secret, document.text, variables, signal);
+  const body = await read(response);
+  const error = body.errors?.[0];
+  if (response.status === 401) rejectToken(secret, "This token is not valid any more.");
+  if (error || body.data === undefined || body.data === null) {
     const extensions = error?.extensions ?? {};
     const retryable = extensions["retryable"] === true || response.status >= 500;
-    throw new ApiError(String(extensions["code"] ?? `HTTP_${response.status}`), error?.message ?? "No answer.", retryable);
+    throw new ApiError(String(extensions["code"] ?? `HTTP_${response.status}`), error?.message ?? "The response has no data.", retryable);
   }
-  return answer.data as Result;
+  return body.data as Result;
 }
 
-const PAUSES = [300, 700, 1500, 3000, 5000, 5000, 5000];
+const RETRY_DELAYS = [300, 700, 1500, 3000, 5000, 5000, 5000];
 
-// Mutations carry an idempotency key, so an answer that got lost is asked for again: the server does it once.
-export async function insist<Result, Variables>(document: Document<Result, Variables>, variables: Variables): Promise<Result> {
-  for (const pause of PAUSES) {
+// For mutations: a retry repeats the idempotency key, so the server runs the mutation once even if a response was lost.
+export async function requestWithRetry<Result, Variables>(document: Document<Result, Variables>, variables: Variables): Promise<Result> {
+  for (const delay of RETRY_DELAYS) {
     try {
-      return await ask(document, variables);
+      return await request(document, variables);
     } catch (error) {
       if (!(error instanceof ApiError) || !error.retryable) throw error;
-      await new Promise((resolve) => setTimeout(resolve, pause));
+      await new Promise((resolve) => setTimeout(resolve, delay));
     }
   }
-  return ask(document, variables);
+  return request(document, variables);
 }
 
-// crypto.randomUUID is missing on plain http from another machine.
-export function newKey(): string {
+// Browsers offer crypto.randomUUID only over https and on localhost.
+export function newIdempotencyKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-export function wordsOf(error: unknown): string {
+export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-interface Answer {
+interface GraphQLResponse {
   data?: unknown;
   errors?: { message: string; extensions?: Record<string, unknown> }[];
 }
 
-async function reached(secret: string, query: string, variables: unknown, signal?: AbortSignal): Promise<Response> {
+async function post(secret: string, query: string, variables: unknown, signal?: AbortSignal): Promise<Response> {
   try {
     return await fetch("/graphql", {
       method: "POST",
@@ -76,14 +76,14 @@ async function reached(secret: string, query: string, variables: unknown, signal
     });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ApiError("NETWORK", "The server can’t be reached.", true);
+    throw new ApiError("NETWORK", "The server cannot be reached.", true);
   }
 }
 
-async function read(response: Response): Promise<Answer> {
+async function read(response: Response): Promise<GraphQLResponse> {
   try {
-    return (await response.json()) as Answer;
+    return (await response.json()) as GraphQLResponse;
   } catch {
-    throw new ApiError(`HTTP_${response.status}`, `The server answered ${response.status}.`, response.status >= 500);
+    throw new ApiError(`HTTP_${response.status}`, `The server responded with HTTP ${response.status}.`, response.status >= 500);
   }
 }

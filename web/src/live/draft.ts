@@ -1,4 +1,4 @@
-// What is typed into the form for an instance, and what is asked for with it.
+// The create form’s fields, and the inputs of quote and createInstance made from them.
 import type { Billing, CreateInstanceInput, KeyValueInput, PortInput, QuoteInput } from "../generated/api.ts";
 
 export interface Draft {
@@ -39,7 +39,7 @@ export const BLANK: Draft = {
   healthPath: "",
 };
 
-// Only what was given: the server has a better idea of the rest than the form.
+// Empty fields are left out, so that the server’s defaults apply.
 export function quoteInput(draft: Draft): QuoteInput {
   const ports = readPorts(draft.ports);
   const env = readPairs(draft.env);
@@ -47,7 +47,7 @@ export function quoteInput(draft: Draft): QuoteInput {
   const maxPrice = Number.parseFloat(draft.maxPrice.replace(",", "."));
   return {
     productName: draft.productName,
-    gpuCount: whole(draft.gpuCount) ?? 0,
+    gpuCount: wholeNumber(draft.gpuCount) ?? 0,
     billing: draft.billing,
     ...(draft.name.trim() && { name: draft.name.trim() }),
     ...(draft.source === "template" && draft.templateId && { templateId: draft.templateId }),
@@ -55,7 +55,7 @@ export function quoteInput(draft: Draft): QuoteInput {
     ...(ports.length > 0 && { ports }),
     ...(draft.region && { region: draft.region }),
     ...(maxPrice > 0 && { maxHourlyPrice: { amountMicros: Math.round(maxPrice * 1_000_000) } }),
-    ...(draft.rootfsSizeGb.trim() && { rootfsSizeGb: whole(draft.rootfsSizeGb) ?? 0 }),
+    ...(draft.rootfsSizeGb.trim() && { rootfsSizeGb: wholeNumber(draft.rootfsSizeGb) ?? 0 }),
     ...(draft.command.trim() && { command: draft.command.trim() }),
     ...(env.length > 0 && { env }),
     ...(labels.length > 0 && { labels }),
@@ -68,30 +68,30 @@ export function createInput(draft: Draft, idempotencyKey: string): CreateInstanc
   return { ...quoteInput(draft), name: draft.name.trim(), idempotencyKey };
 }
 
-// "80, 22/tcp": http unless told otherwise. What is no port is sent as 0, so that the server says what is wrong.
+// "80, 22/tcp"; the default type is http. An invalid port is sent as 0, so that the server reports the error.
 export function readPorts(text: string): PortInput[] {
   return text
     .split(/[\s,]+/)
     .filter(Boolean)
     .map((word) => {
       const [port = "", type = "http"] = word.split("/");
-      return { port: whole(port) ?? 0, type };
+      return { port: wholeNumber(port) ?? 0, type };
     });
 }
 
-// One NAME=value a line.
+// One NAME=value per line.
 export function readPairs(text: string): KeyValueInput[] {
   return text
     .split("\n")
     .map((line) => line.trim())
     .filter(Boolean)
     .map((line) => {
-      const place = line.indexOf("=");
-      return place < 0 ? { key: line, value: "" } : { key: line.slice(0, place).trim(), value: line.slice(place + 1) };
+      const split = line.indexOf("=");
+      return split < 0 ? { key: line, value: "" } : { key: line.slice(0, split).trim(), value: line.slice(split + 1) };
     });
 }
 
-function whole(text: string): number | null {
+function wholeNumber(text: string): number | null {
   const number = Number(text.trim());
   return Number.isInteger(number) && Math.abs(number) < 2 ** 31 && text.trim() !== "" ? number : null;
 }

@@ -1,20 +1,20 @@
-// Following the fleet: where the log stands, a snapshot that is at least as new, then every event behind that place.
+// Follows the fleet: a cursor of the event log, a snapshot at least as new, then every event after the cursor.
 import { signal } from "@preact/signals";
-import { ApiError, ask } from "../api/request.ts";
+import { ApiError, request } from "../api/request.ts";
 import { backoff } from "../api/backoff.ts";
-import { watch } from "../api/live.ts";
+import { subscribe } from "../api/subscriptions.ts";
 import { FleetEvents, FleetPage, type FleetPageResult, type OrderDirection, WatchFleetStats, type WatchFleetStatsResult } from "../generated/api.ts";
 import { duration, words } from "../format.ts";
-import { say } from "./spoken.ts";
+import { announce } from "./announcements.ts";
 import { type FleetEvent, Rows } from "./rows.ts";
-import { tellSoon } from "./toasts.ts";
+import { toastBatched } from "./toasts.ts";
 
-// Changes are shown together, so often at most. A person sees no difference, a laptop does.
-const SHOW_EVERY = 100;
+// Changes are rendered in batches, at most this often: less CPU, with no visible delay.
+const RENDER_INTERVAL = 100;
 
 export const fleet = signal<Rows>(new Rows());
-// Grows with whatever is new to be seen; the rows themselves are changed in place.
-export const seen = signal(0);
+// Incremented to render again; the rows themselves are changed in place.
+export const revision = signal(0);
 export const isLoaded = signal(false);
 export const stats = signal<WatchFleetStatsResult["fleetStats"] | null>(null);
 
@@ -23,76 +23,76 @@ export function followFleet(): () => void {
   let isOver = false;
   let failures = 0;
 
-  const begin = () => {
+  const start = () => {
     const rows = new Rows();
     let after: string | null = null;
-    const stopStats = watch(WatchFleetStats, () => ({}), {
+    const stopStats = subscribe(WatchFleetStats, () => ({}), {
       next: ({ fleetStats }) => {
         stats.value = fleetStats;
         if (after !== null) return;
         after = fleetStats.cursor;
         fleet.value = rows;
         stops.push(
-          watch(FleetEvents, () => ({ after }), {
+          subscribe(FleetEvents, () => ({ after }), {
             next: ({ instanceEvents: event }) => {
               after = event.cursor;
               rows.apply(event);
-              show();
-              tellOf(event, rows);
+              scheduleRender();
+              notify(event, rows);
             },
-            refused: again,
+            onError: restart,
           }),
         );
         void load(rows);
       },
-      refused: again,
+      onError: restart,
     });
     stops.push(stopStats);
   };
 
-  // The cursor is too old, or of another database: what is here can't be brought up to date, so it is read anew.
-  const again = () => {
+  // The cursor has expired or belongs to another database: discard the rows and load everything again.
+  const restart = () => {
     for (const stop of stops) stop();
     stops = [];
     isLoaded.value = false;
-    if (!isOver) setTimeout(() => !isOver && begin(), backoff(failures++));
+    if (!isOver) setTimeout(() => !isOver && start(), backoff(failures++));
   };
 
-  // Pages follow each other, so a large fleet is read from both ends at once, until they meet in the middle.
+  // Pages can only be loaded one after the other, so a large fleet is loaded from both ends at once until they meet.
   const load = async (rows: Rows) => {
     const newest = new Set<string>();
     const oldest = new Set<string>();
-    await Promise.all([readPages(rows, "DESC", newest, oldest), readPages(rows, "ASC", oldest, newest)]);
+    await Promise.all([loadPages(rows, "DESC", newest, oldest), loadPages(rows, "ASC", oldest, newest)]);
     if (isOver || fleet.value !== rows) return;
-    rows.settle();
+    rows.finishLoading();
     failures = 0;
     isLoaded.value = true;
-    show();
+    scheduleRender();
   };
 
-  const readPages = async (rows: Rows, direction: OrderDirection, mine: Set<string>, others: ReadonlySet<string>) => {
+  const loadPages = async (rows: Rows, direction: OrderDirection, own: Set<string>, others: ReadonlySet<string>) => {
     let page: string | null = null;
     let tries = 0;
     while (!isOver && fleet.value === rows) {
       try {
-        const { instances }: FleetPageResult = await ask(FleetPage, { after: page, direction });
+        const { instances }: FleetPageResult = await request(FleetPage, { after: page, direction });
         tries = 0;
         for (const { health, ...row } of instances.nodes) {
           rows.load({ ...row, health: health?.status ?? null });
-          mine.add(row.id);
+          own.add(row.id);
         }
-        show();
+        scheduleRender();
         if (!instances.pageInfo.hasNextPage || instances.nodes.some((row) => others.has(row.id))) return;
         page = instances.pageInfo.endCursor;
       } catch (error) {
         if (!(error instanceof ApiError)) throw error;
-        if (!error.retryable) return again();
+        if (!error.retryable) return restart();
         await new Promise((resolve) => setTimeout(resolve, backoff(tries++)));
       }
     }
   };
 
-  begin();
+  start();
   return () => {
     isOver = true;
     for (const stop of stops) stop();
@@ -101,24 +101,23 @@ export function followFleet(): () => void {
 
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-function show(): void {
+function scheduleRender(): void {
   timer ??= setTimeout(() => {
     timer = undefined;
-    seen.value += 1;
-  }, SHOW_EVERY);
+    revision.value += 1;
+  }, RENDER_INTERVAL);
 }
 
-function tellOf(event: FleetEvent, rows: Rows): void {
+function notify(event: FleetEvent, rows: Rows): void {
   const name = event.instance?.name ?? rows.byId.get(event.instanceId)?.name;
-  if (event.status && name) say(name, event.status);
+  if (event.status && name) announce(name, event.status);
   const { operation } = event;
   if (event.type !== "operation.finished" || !operation || operation.status === "SUPERSEDED") return;
-  const verb = words(operation.kind);
   const isGood = operation.status === "SUCCEEDED";
   const took = operation.finishedAt ? duration(Date.parse(operation.finishedAt) - Date.parse(operation.createdAt)) : "";
-  tellSoon({
+  toastBatched({
     kind: isGood ? "good" : operation.status === "CANCELLED" ? "plain" : "bad",
-    title: `${verb} ${isGood ? "done" : operation.status === "CANCELLED" ? "called off" : "failed"}: ${name ?? event.instanceId}`,
+    title: `${words(operation.kind)} ${words(operation.status).toLowerCase()}: ${name ?? event.instanceId}`,
     text: operation.error?.message ?? (took ? `after ${took}` : undefined),
     href: operation.kind === "DELETE" && isGood ? undefined : `#/instances/${event.instanceId}`,
   });

@@ -1,4 +1,4 @@
-// One clock for all that says how long ago something was.
+// The current time, ticking once a second; shared by everything that shows an age.
 import { signal } from "@preact/signals";
 
 export const now = signal(Date.now());

@@ -1,4 +1,4 @@
-// Short messages about what has ended. A flood of them becomes one line.
+// Short messages about finished operations. Many at once are merged into one.
 import { signal } from "@preact/signals";
 import { count } from "../format.ts";
 
@@ -12,17 +12,17 @@ export interface Toast {
 
 export const toasts = signal<readonly Toast[]>([]);
 
-const MOST = 4;
-const GATHER = 600;
-const SINGLY = 2;
+const MAX_SHOWN = 4;
+const BATCH_WINDOW = 600;
+const MAX_UNMERGED = 2;
 let lastId = 0;
-let gathered: Omit<Toast, "id">[] = [];
+let batch: Omit<Toast, "id">[] = [];
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 export function toast(message: Omit<Toast, "id">): void {
   const id = ++lastId;
-  toasts.value = [...toasts.value, { ...message, id }].slice(-MOST);
-  // What went wrong stays until somebody has read it.
+  toasts.value = [...toasts.value, { ...message, id }].slice(-MAX_SHOWN);
+  // Errors stay until they are dismissed.
   if (message.kind !== "bad") setTimeout(() => dismiss(id), 6000);
 }
 
@@ -30,21 +30,21 @@ export function dismiss(id: number): void {
   toasts.value = toasts.value.filter((each) => each.id !== id);
 }
 
-export function tellSoon(message: Omit<Toast, "id">): void {
-  gathered.push(message);
-  timer ??= setTimeout(tell, GATHER);
+export function toastBatched(message: Omit<Toast, "id">): void {
+  batch.push(message);
+  timer ??= setTimeout(flush, BATCH_WINDOW);
 }
 
-function tell(): void {
+function flush(): void {
   timer = undefined;
-  const all = gathered;
-  gathered = [];
-  if (all.length <= SINGLY) {
+  const all = batch;
+  batch = [];
+  if (all.length <= MAX_UNMERGED) {
     for (const each of all) toast(each);
     return;
   }
   const failed = all.filter((each) => each.kind === "bad").length;
-  const done = all.length - failed;
-  const title = failed ? `${count(failed, "operation")} failed, ${done} done` : `${count(done, "operation")} done`;
+  const others = all.length - failed;
+  const title = failed ? `${count(failed, "operation")} failed, ${others} finished` : `${count(others, "operation")} finished`;
   toast({ kind: failed ? "bad" : "good", title, href: "#/" });
 }

@@ -1,7 +1,7 @@
-// What the token may do, so that nobody is offered what would be refused. The server decides all the same.
+// The token’s role, so that the page offers only permitted actions. The server checks every request itself.
 import { signal } from "@preact/signals";
 import { backoff } from "../api/backoff.ts";
-import { ApiError, ask } from "../api/request.ts";
+import { ApiError, request } from "../api/request.ts";
 import { type Role, WhoAmI, type WhoAmIResult } from "../generated/api.ts";
 
 export const viewer = signal<WhoAmIResult["viewer"] | null>(null);
@@ -12,18 +12,18 @@ export function may(role: Role): boolean {
   return viewer.value === null || RANK[viewer.value.role] >= RANK[role];
 }
 
-// Jobs of all projects, caches: what concerns everybody is for those who run the server.
+// Caches and pausing jobs affect all projects: only tokens that administer the server may.
 export function runsServer(): boolean {
   return viewer.value?.runsServer === true;
 }
 
-export function learnViewer(): () => void {
+export function loadViewer(): () => void {
   let isOver = false;
-  const learn = async () => {
+  const load = async () => {
     for (let tries = 0; !isOver; tries++) {
       try {
-        const found = (await ask(WhoAmI, {})).viewer;
-        if (!isOver) viewer.value = found;
+        const loaded = (await request(WhoAmI, {})).viewer;
+        if (!isOver) viewer.value = loaded;
         return;
       } catch (error) {
         if (!(error instanceof ApiError) || !error.retryable) return;
@@ -31,7 +31,7 @@ export function learnViewer(): () => void {
       }
     }
   };
-  void learn();
+  void load();
   return () => {
     isOver = true;
     viewer.value = null;

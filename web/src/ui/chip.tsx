@@ -1,20 +1,20 @@
-// Where something stands: a shape and a colour, so that neither is needed to tell.
+// Status and health marks. Each tone has its own shape, so that colour is not needed to tell them apart.
 import type { ComponentChildren } from "preact";
 import { words } from "../format.ts";
 import type { HealthStatus, InstanceStatus } from "../generated/api.ts";
 
-export type Tone = "good" | "moving" | "leaving" | "off" | "bad";
+export type Tone = "good" | "active" | "warning" | "off" | "bad";
 
 const TONES: Record<InstanceStatus, Tone> = {
-  CREATING: "moving",
-  STARTING: "moving",
-  RUNNING: "moving",
-  HEALTH_CHECKING: "moving",
-  RESTARTING: "moving",
-  MIGRATING: "moving",
+  CREATING: "active",
+  STARTING: "active",
+  RUNNING: "active",
+  HEALTH_CHECKING: "active",
+  RESTARTING: "active",
+  MIGRATING: "active",
   READY: "good",
-  STOPPING: "leaving",
-  DELETING: "leaving",
+  STOPPING: "warning",
+  DELETING: "warning",
   EXITED: "off",
   DELETED: "off",
   FAILED: "bad",
@@ -22,13 +22,13 @@ const TONES: Record<InstanceStatus, Tone> = {
 
 const SHAPES: Record<Tone, ComponentChildren> = {
   good: <circle cx="6" cy="6" r="4.5" class="fill" />,
-  moving: (
+  active: (
     <>
       <circle cx="6" cy="6" r="4" class="faint" />
       <path d="M6 2a4 4 0 0 1 4 4" class="line turning" />
     </>
   ),
-  leaving: (
+  warning: (
     <>
       <circle cx="6" cy="6" r="4" class="line" />
       <path d="M6 2a4 4 0 0 1 0 8z" class="fill" />
@@ -63,7 +63,7 @@ export function StatusChip({ status }: { status: InstanceStatus }) {
   return <Chip tone={TONES[status]}>{words(status)}</Chip>;
 }
 
-const HEALTH: Record<HealthStatus, Tone> = { HEALTHY: "good", PARTIAL: "leaving", UNHEALTHY: "bad" };
+const HEALTH: Record<HealthStatus, Tone> = { HEALTHY: "good", PARTIAL: "warning", UNHEALTHY: "bad" };
 
 export function HealthMark({ health }: { health: HealthStatus | null }) {
   if (health === null) return <span class="muted">–</span>;

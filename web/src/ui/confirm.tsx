@@ -1,4 +1,4 @@
-// Nothing that destroys or costs happens without a second look.
+// The confirmation dialog, shown before every action that deletes data or costs money.
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -8,20 +8,22 @@ export interface Question {
   readonly body: ComponentChildren;
   readonly action: string;
   readonly isDangerous?: boolean;
-  // Must be typed before the button works: for what can't be taken back and hits many.
+  // The label of the button that closes the dialog.
+  readonly dismiss?: string;
+  // Text to type before the button is enabled: for actions on many instances that cannot be undone.
   readonly typed?: string;
 }
 
-const asked = signal<(Question & { answer: (yes: boolean) => void }) | null>(null);
+const current = signal<(Question & { answer: (isConfirmed: boolean) => void }) | null>(null);
 
-export function confirmed(question: Question): Promise<boolean> {
+export function confirm(question: Question): Promise<boolean> {
   return new Promise((resolve) => {
-    asked.value = { ...question, answer: resolve };
+    current.value = { ...question, answer: resolve };
   });
 }
 
 export function Confirmation() {
-  const question = asked.value;
+  const question = current.value;
   const dialog = useRef<HTMLDialogElement>(null);
   const [typed, setTyped] = useState("");
 
@@ -32,11 +34,11 @@ export function Confirmation() {
   }, [question]);
 
   if (!question) return null;
-  const answer = (yes: boolean) => {
-    // Closed before it goes away, so that the browser gives the focus back to where it was.
+  const answer = (isConfirmed: boolean) => {
+    // Closed before it is removed, so that the browser restores the focus.
     dialog.current?.close();
-    asked.value = null;
-    question.answer(yes);
+    current.value = null;
+    question.answer(isConfirmed);
   };
   const isBlocked = question.typed !== undefined && typed !== question.typed;
   return (
@@ -53,14 +55,14 @@ export function Confirmation() {
         {question.typed !== undefined && (
           <label class="field">
             <span>
-              Type <code>{question.typed}</code> to go on
+              Type <code>{question.typed}</code> to confirm
             </span>
             <input value={typed} onInput={(event) => setTyped(event.currentTarget.value)} autocomplete="off" />
           </label>
         )}
         <div class="dialog-actions">
           <button type="button" class="button" onClick={() => answer(false)}>
-            Cancel
+            {question.dismiss ?? "Cancel"}
           </button>
           <button type="submit" class={`button ${question.isDangerous ? "danger" : "primary"}`} disabled={isBlocked}>
             {question.action}

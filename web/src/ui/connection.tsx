@@ -1,5 +1,5 @@
-// Whether what one sees is live, and if not, when it will be tried again.
-import { connection, reconnectNow } from "../api/live.ts";
+// The connection status, with the time of the next retry.
+import { connection, reconnectNow } from "../api/subscriptions.ts";
 import { now } from "../live/now.ts";
 
 export function ConnectionState() {
@@ -19,9 +19,9 @@ export function ConnectionState() {
       <span role="status">{state.phase === "waiting" ? "Not connected" : "Connecting"}</span>
       {state.phase === "waiting" && (
         <>
-          <span class="muted countdown">{left > 0 ? `next try in ${left}s` : "trying"}</span>
+          <span class="muted countdown">{left > 0 ? `retrying in ${left}s` : "retrying"}</span>
           <button type="button" class="link" onClick={reconnectNow}>
-            Try now
+            Retry now
           </button>
         </>
       )}

@@ -1,11 +1,11 @@
-// Line icons on a 24 px grid, drawn here so that nothing is loaded for them.
+// Line icons on a 24 px grid, inline so that nothing is loaded for them.
 import type { ComponentChildren } from "preact";
 
 const PATHS = {
   fleet: "M4 5h16v5H4zM4 14h16v5H4zM8 7.5h.01M8 16.5h.01",
   create: "M12 5v14M5 12h14",
   market: "M4 19V9M10 19V5M16 19v-7M21 19H3",
-  work: "M12 4l8 4-8 4-8-4 8-4zM4 12l8 4 8-4M4 16l8 4 8-4",
+  jobs: "M12 4l8 4-8 4-8-4 8-4zM4 12l8 4 8-4M4 16l8 4 8-4",
   settings: "M4 7h9M17 7h3M4 17h3M11 17h9M13 7a2 2 0 1 0 4 0 2 2 0 1 0-4 0M7 17a2 2 0 1 0 4 0 2 2 0 1 0-4 0",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
   check: "M5 12.5l4.5 4.5L19 7.5",
@@ -22,7 +22,7 @@ const PATHS = {
   stop: "M7 7h10v10H7z",
   start: "M8 5l11 7-11 7z",
   restart: "M4 12a8 8 0 1 0 2.5-5.8M4 4v5h5",
-  move: "M5 8h14M15 4l4 4-4 4M19 16H5M9 12l-4 4 4 4",
+  migrate: "M5 8h14M15 4l4 4-4 4M19 16H5M9 12l-4 4 4 4",
   trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   pulse: "M3 12h4l3-7 4 14 3-7h4",
   eye: "M2.5 12S6 5.5 12 5.5 21.5 12 21.5 12 18 18.5 12 18.5 2.5 12 2.5 12zM12 9.5a2.5 2.5 0 1 0 0 5 2.5 2.5 0 1 0 0-5",

@@ -1,4 +1,4 @@
-// Small pieces that every view is made of.
+// Components shared by the views.
 import type { ComponentChildren, JSX } from "preact";
 import { useId, useRef } from "preact/hooks";
 import { Icon, type IconName } from "./icons.tsx";
@@ -35,7 +35,7 @@ export function Problem({ children, retry }: { children: ComponentChildren; retr
       <div>{children}</div>
       {retry && (
         <button type="button" class="button" onClick={retry}>
-          Try again
+          Retry
         </button>
       )}
     </div>
@@ -49,7 +49,7 @@ interface FieldProps {
   children: (ids: { id: string; "aria-describedby": string; "aria-invalid": boolean }) => JSX.Element;
 }
 
-// The room for what is wrong is always there, so that nothing jumps while one types.
+// The note always takes up space, so that nothing moves when an error appears.
 export function Field({ label, hint, error, children }: FieldProps) {
   const id = useId();
   return (
@@ -100,8 +100,8 @@ export function Tabs<Value extends string>(props: {
   const onKey = (event: KeyboardEvent) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (step === 0) return;
-    const place = props.tabs.findIndex((tab) => tab.value === props.value);
-    const next = props.tabs[(place + step + props.tabs.length) % props.tabs.length];
+    const index = props.tabs.findIndex((tab) => tab.value === props.value);
+    const next = props.tabs[(index + step + props.tabs.length) % props.tabs.length];
     if (!next) return;
     event.preventDefault();
     props.onChange(next.value);

@@ -1,4 +1,4 @@
-// How long ago, counted on.
+// The time since a moment, updated every second.
 import { duration, moment } from "../format.ts";
 import { now } from "../live/now.ts";
 

@@ -1,4 +1,5 @@
-import { spoken } from "../live/spoken.ts";
+// Toasts, and the live region for screen readers.
+import { announcement } from "../live/announcements.ts";
 import { dismiss, toasts } from "../live/toasts.ts";
 import { Shape } from "./chip.tsx";
 import { Icon } from "./icons.tsx";
@@ -9,7 +10,7 @@ export function Toasts() {
   return (
     <>
       <div class="hidden" role="status" aria-live="polite">
-        {spoken.value}
+        {announcement.value}
       </div>
       <div class="toasts" role="status" aria-live="polite" aria-label="Messages">
         {toasts.value.map((each) => (

@@ -1,82 +1,83 @@
-// Asking for an instance, with its price beside it while one types.
+// The create form, with a quote that is updated while the user types.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { ApiError, ask, insist, newKey, type Refusal, wordsOf } from "../api/request.ts";
-import { type Billing, Choices, type ChoicesResult, CreateInstance, GetQuote, type GetQuoteResult } from "../generated/api.ts";
+import { ApiError, messageOf, type MutationError, newIdempotencyKey, request, requestWithRetry } from "../api/request.ts";
+import { type Billing, CreateInstance, CreateOptions, type CreateOptionsResult, GetQuote, type GetQuoteResult } from "../generated/api.ts";
 import { money, perMonth } from "../format.ts";
 import { BLANK, createInput, type Draft, quoteInput } from "../live/draft.ts";
 import { may } from "../live/viewer.ts";
 import { go } from "../route.ts";
-import { confirmed } from "../ui/confirm.tsx";
+import { confirm } from "../ui/confirm.tsx";
 import { Shape } from "../ui/chip.tsx";
 import { Field, Problem, Segments } from "../ui/parts.tsx";
 
 type Quote = GetQuoteResult["quote"];
-const TYPING = 250;
+// Wait for a pause in typing before the next quote is requested.
+const QUOTE_DELAY = 250;
 
 export function CreateView({ product, region }: { product: string | null; region: string | null }) {
-  const [choices, setChoices] = useState<ChoicesResult | null>(null);
+  const [options, setOptions] = useState<CreateOptionsResult | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [draft, setDraft] = useState<Draft>({ ...BLANK, productName: product ?? "", region: region ?? "" });
-  const [refusals, setRefusals] = useState<readonly Refusal[]>([]);
+  const [errors, setErrors] = useState<readonly MutationError[]>([]);
   const [isSending, setSending] = useState(false);
   const [touched, setTouched] = useState<ReadonlySet<string>>(new Set());
-  // One key for one wish: sent twice, it is done once. Another wish gets another key.
-  const key = useRef(newKey());
+  // One idempotency key per request: sent twice, it runs once. A changed form gets a new key.
+  const key = useRef(newIdempotencyKey());
 
   const load = () => {
     setProblem(null);
-    ask(Choices, {})
-      .then((found) => {
-        setChoices(found);
-        const usable = found.templates.filter((each) => each.problems.length === 0);
+    request(CreateOptions, {})
+      .then((loaded) => {
+        setOptions(loaded);
+        const usable = loaded.templates.filter((each) => each.problems.length === 0);
         setDraft((old) => ({
           ...old,
-          productName: old.productName || found.products.find((each) => each.isAvailable || each.isSpotAvailable)?.name || "",
+          productName: old.productName || loaded.products.find((each) => each.isAvailable || each.isSpotAvailable)?.name || "",
           templateId: old.templateId || usable[0]?.id || "",
           source: usable.length ? old.source : "image",
         }));
       })
-      .catch((error: unknown) => setProblem(wordsOf(error)));
+      .catch((error: unknown) => setProblem(messageOf(error)));
   };
   useEffect(load, []);
 
   const { quote, isPending } = useQuote(draft);
   const change = (part: Partial<Draft>) => {
-    key.current = newKey();
-    setRefusals([]);
+    key.current = newIdempotencyKey();
+    setErrors([]);
     setDraft((old) => ({ ...old, ...part }));
     setTouched((old) => new Set([...old, ...Object.keys(part)]));
   };
 
-  // What the server said about the wish as a whole counts more than what it says while one types.
-  const wrong = useMemo(() => {
-    const found = new Map<string, string>();
-    for (const each of quote?.errors ?? []) note(found, each);
-    for (const each of refusals) note(found, each);
-    return found;
-  }, [quote, refusals]);
-  const said = (field: string) => (touched.has(field) || refusals.length > 0 ? wrong.get(field) : undefined);
-  const elsewhere = refusals.filter((each) => !FIELDS.has(each.path[1] ?? ""));
+  // The error shown at each field: the first one of the quote, else of the create request.
+  const fieldErrors = useMemo(() => {
+    const byField = new Map<string, string>();
+    for (const each of quote?.errors ?? []) addError(byField, each);
+    for (const each of errors) addError(byField, each);
+    return byField;
+  }, [quote, errors]);
+  const errorOf = (field: string) => (touched.has(field) || errors.length > 0 ? fieldErrors.get(field) : undefined);
+  const otherErrors = errors.filter((each) => !FIELDS.has(each.path[1] ?? ""));
 
   const submit = async (event: Event) => {
     event.preventDefault();
     const best = quote?.best;
-    const yes = await confirmed({
+    const isConfirmed = await confirm({
       title: `Create ${draft.name.trim() || "this instance"}?`,
       body: best
-        ? `It will cost about ${money(best.pricePerHour)} an hour (≈ ${perMonth(best.pricePerHour)} a month) in ${best.region}, from the moment it runs until you stop or delete it.`
-        : "It costs from the moment it runs until you stop or delete it. At the moment no region has it free.",
+        ? `Estimated price: ${money(best.pricePerHour)} per hour (≈ ${perMonth(best.pricePerHour)} per month) in ${best.region}, charged from the moment it runs until you stop or delete it.`
+        : "It is charged from the moment it runs until you stop or delete it. It is currently out of stock in every region.",
       action: "Create",
     });
-    if (!yes) return;
+    if (!isConfirmed) return;
     setSending(true);
     try {
-      const { createInstance } = await insist(CreateInstance, { input: createInput(draft, key.current) });
+      const { createInstance } = await requestWithRetry(CreateInstance, { input: createInput(draft, key.current) });
       if (createInstance.instance) return go(`#/instances/${createInstance.instance.id}`);
-      setRefusals(createInstance.errors);
+      setErrors(createInstance.errors);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      setRefusals([{ code: error.code, message: error.message, path: [] }]);
+      setErrors([{ code: error.code, message: error.message, path: [] }]);
     } finally {
       setSending(false);
     }
@@ -86,76 +87,76 @@ export function CreateView({ product, region }: { product: string | null; region
     value: draft[field],
     onInput: (event: { currentTarget: { value: string } }) => change({ [field]: event.currentTarget.value }),
   });
-  const products = useMemo(() => cheapest(choices), [choices]);
-  const regions = [...new Set((choices?.products ?? []).filter((each) => each.name === draft.productName).map((each) => each.region.code))];
+  const products = useMemo(() => cheapest(options), [options]);
+  const regions = [...new Set((options?.products ?? []).filter((each) => each.name === draft.productName).map((each) => each.region.code))];
 
   return (
     <div class="view">
       <header class="view-head">
-        <h1>Create an instance</h1>
+        <h1>Create instance</h1>
       </header>
       {problem && <Problem retry={load}>{problem}</Problem>}
       <div class="create">
         <form class="panel" onSubmit={submit} noValidate>
-          <Field label="Name" hint="1 to 255 characters, yours alone" error={said("name")}>
+          <Field label="Name" hint="1 to 255 characters, unique in the project" error={errorOf("name")}>
             {(ids) => <input {...ids} {...text("name")} autocomplete="off" placeholder="trainer" />}
           </Field>
           <div class="pair short">
-            <Field label="Product" error={said("productName")}>
+            <Field label="Product" error={errorOf("productName")}>
               {(ids) => (
                 <select {...ids} value={draft.productName} onChange={(event) => change({ productName: event.currentTarget.value, region: "" })}>
-                  {products.length === 0 && <option value={draft.productName}>{draft.productName || "Reading …"}</option>}
+                  {products.length === 0 && <option value={draft.productName}>{draft.productName || "Loading …"}</option>}
                   {products.map((each) => (
                     <option key={each.name} value={each.name}>
-                      {each.name} · {each.from ? `from ${each.from} a GPU hour` : "none free"}
+                      {each.name} · {each.from ? `from ${each.from}/GPU hour` : "out of stock"}
                     </option>
                   ))}
                 </select>
               )}
             </Field>
-            <Field label="GPUs" hint="1 to 8" error={said("gpuCount")}>
+            <Field label="GPUs" hint="1 to 8" error={errorOf("gpuCount")}>
               {(ids) => <input {...ids} {...text("gpuCount")} type="number" min={1} max={8} inputMode="numeric" />}
             </Field>
           </div>
           <div class="field">
-            <span>What it runs</span>
+            <span>Source</span>
             <Segments
-              label="What it runs"
+              label="Source"
               value={draft.source}
               onChange={(source) => change({ source })}
               options={[
-                { value: "template", text: "A template" },
-                { value: "image", text: "An image" },
+                { value: "template", text: "Template" },
+                { value: "image", text: "Image" },
               ]}
             />
           </div>
           {draft.source === "template" ? (
             <Field
               label="Template"
-              error={said("templateId")}
-              hint={choices?.templates.find((each) => each.id === draft.templateId)?.image ?? "A recipe kept at the provider"}
+              error={errorOf("templateId")}
+              hint={options?.templates.find((each) => each.id === draft.templateId)?.image ?? "Stored at the provider"}
             >
               {(ids) => (
                 <select {...ids} value={draft.templateId} onChange={(event) => change({ templateId: event.currentTarget.value })}>
-                  {(choices?.templates ?? []).map((each) => (
+                  {(options?.templates ?? []).map((each) => (
                     <option key={each.id} value={each.id} disabled={each.problems.length > 0}>
                       {each.name} · {each.channel}
-                      {each.problems.length > 0 && " · can’t be used"}
+                      {each.problems.length > 0 && " · not usable"}
                     </option>
                   ))}
                 </select>
               )}
             </Field>
           ) : (
-            <Field label="Image" hint="as docker pull takes it" error={said("image")}>
+            <Field label="Image" hint="image reference, as for docker pull" error={errorOf("image")}>
               {(ids) => <input {...ids} {...text("image")} placeholder="nginx:latest" autocomplete="off" spellcheck={false} />}
             </Field>
           )}
           <div class="pair">
-            <Field label="Ports" hint="such as 80, 22/tcp; http unless told otherwise" error={said("ports")}>
-              {(ids) => <input {...ids} {...text("ports")} placeholder={draft.source === "template" ? "the template’s" : "none"} autocomplete="off" />}
+            <Field label="Ports" hint="e.g. 80, 22/tcp; the default type is http" error={errorOf("ports")}>
+              {(ids) => <input {...ids} {...text("ports")} placeholder={draft.source === "template" ? "from the template" : "none"} autocomplete="off" />}
             </Field>
-            <Field label="Region to try first" error={said("region")} hint="others follow if it can’t">
+            <Field label="Preferred region" error={errorOf("region")} hint="other regions are tried next">
               {(ids) => (
                 <select {...ids} value={draft.region} onChange={(event) => change({ region: event.currentTarget.value })}>
                   <option value="">Any</option>
@@ -170,62 +171,62 @@ export function CreateView({ product, region }: { product: string | null; region
             </Field>
           </div>
           <div class="field">
-            <span>How to pay</span>
+            <span>Billing</span>
             <Segments<Billing>
-              label="How to pay"
+              label="Billing"
               value={draft.billing}
               onChange={(billing) => change({ billing })}
               options={[
-                { value: "SPOT_THEN_ON_DEMAND", text: "Spot first" },
+                { value: "SPOT_THEN_ON_DEMAND", text: "Spot, then on-demand" },
                 { value: "SPOT", text: "Spot only" },
-                { value: "ON_DEMAND", text: "On demand" },
+                { value: "ON_DEMAND", text: "On-demand" },
               ]}
             />
-            <p class="note">Spot is cheaper, and may be taken back by the provider.</p>
+            <p class="note">Spot is cheaper, but the provider can reclaim the instance at any time.</p>
           </div>
           <details>
-            <summary>More: price limit, disk, environment, labels, webhook, health check</summary>
+            <summary>Options: price limit, disk, environment, labels, webhook, health check</summary>
             <div class="pair">
-              <Field label="At most, $ an hour" error={said("maxHourlyPrice")}>
+              <Field label="Maximum price per hour, $" error={errorOf("maxHourlyPrice")}>
                 {(ids) => <input {...ids} {...text("maxPrice")} inputMode="decimal" placeholder="no limit" autocomplete="off" />}
               </Field>
-              <Field label="Root disk, GB" error={said("rootfsSizeGb")} hint={quote?.rootfsSizeGb ? `would be ${quote.rootfsSizeGb}` : "10 to 1000"}>
-                {(ids) => <input {...ids} {...text("rootfsSizeGb")} inputMode="numeric" placeholder="as needed" autocomplete="off" />}
+              <Field label="Root disk, GB" error={errorOf("rootfsSizeGb")} hint={quote?.rootfsSizeGb ? `quoted with ${quote.rootfsSizeGb} GB` : "10 to 1000"}>
+                {(ids) => <input {...ids} {...text("rootfsSizeGb")} inputMode="numeric" placeholder="default" autocomplete="off" />}
               </Field>
             </div>
-            <Field label="Command" error={said("command")}>
-              {(ids) => <input {...ids} {...text("command")} placeholder="the image’s own" autocomplete="off" spellcheck={false} />}
+            <Field label="Command" error={errorOf("command")}>
+              {(ids) => <input {...ids} {...text("command")} placeholder="image default" autocomplete="off" spellcheck={false} />}
             </Field>
             <div class="pair">
-              <Field label="Environment" hint="one NAME=value a line" error={said("env")}>
+              <Field label="Environment" hint="one NAME=value per line" error={errorOf("env")}>
                 {(ids) => <textarea {...ids} {...text("env")} spellcheck={false} />}
               </Field>
-              <Field label="Labels" hint="one name=value a line" error={said("labels")}>
+              <Field label="Labels" hint="one name=value per line" error={errorOf("labels")}>
                 {(ids) => <textarea {...ids} {...text("labels")} spellcheck={false} />}
               </Field>
             </div>
             <div class="pair">
-              <Field label="Webhook" hint="where its events are sent, signed" error={said("webhookUrl")}>
+              <Field label="Webhook URL" hint="receives signed events of the instance" error={errorOf("webhookUrl")}>
                 {(ids) => <input {...ids} {...text("webhookUrl")} placeholder="https://…" autocomplete="off" spellcheck={false} />}
               </Field>
-              <Field label="Health check path" hint="what to ask http ports for" error={said("healthCheck")}>
+              <Field label="Health check path" hint="path requested on http ports" error={errorOf("healthCheck")}>
                 {(ids) => <input {...ids} {...text("healthPath")} placeholder="/" autocomplete="off" spellcheck={false} />}
               </Field>
             </div>
           </details>
-          {elsewhere.map((each) => (
+          {otherErrors.map((each) => (
             <Problem key={each.code}>
               {each.message} <code>{each.code}</code>
             </Problem>
           ))}
           <div class="submit">
             <button type="submit" class="button primary" disabled={isSending || !may("OPERATOR")}>
-              {isSending ? "Asking …" : "Create instance"}
+              {isSending ? "Creating …" : "Create instance"}
             </button>
-            <span class="muted">{may("OPERATOR") ? "Nothing is asked for before you confirm." : "Your token may only read."}</span>
+            <span class="muted">{may("OPERATOR") ? "You will be asked to confirm the price." : "Your token is read-only."}</span>
           </div>
         </form>
-        <QuotePanel quote={quote} isPending={isPending} wrong={wrong} />
+        <QuotePanel quote={quote} isPending={isPending} errors={fieldErrors} />
       </div>
     </div>
   );
@@ -236,10 +237,10 @@ const FIELDS: ReadonlySet<string> = new Set([
   "env", "labels", "webhookUrl", "healthCheck",
 ]);
 
-// The first thing that is wrong with a field is enough. A missing source is said where one would mend it.
-function note(found: Map<string, string>, refusal: Refusal): void {
-  const field = refusal.path[1];
-  if (field && !found.has(field)) found.set(field, refusal.message);
+// Keeps the first error of each field.
+function addError(byField: Map<string, string>, error: MutationError): void {
+  const field = error.path[1];
+  if (field && !byField.has(field)) byField.set(field, error.message);
 }
 
 function useQuote(draft: Draft): { quote: Quote | null; isPending: boolean } {
@@ -252,12 +253,12 @@ function useQuote(draft: Draft): { quote: Quote | null; isPending: boolean } {
     setPending(true);
     const timer = setTimeout(async () => {
       try {
-        setQuote((await ask(GetQuote, { input: quoteInput(draft) }, abort.signal)).quote);
+        setQuote((await request(GetQuote, { input: quoteInput(draft) }, abort.signal)).quote);
       } catch {
         if (!abort.signal.aborted) setQuote(null);
       }
       if (!abort.signal.aborted) setPending(false);
-    }, TYPING);
+    }, QUOTE_DELAY);
     return () => {
       clearTimeout(timer);
       abort.abort();
@@ -266,16 +267,16 @@ function useQuote(draft: Draft): { quote: Quote | null; isPending: boolean } {
   return { quote, isPending };
 }
 
-function QuotePanel({ quote, isPending, wrong }: { quote: Quote | null; isPending: boolean; wrong: ReadonlyMap<string, string> }) {
+function QuotePanel({ quote, isPending, errors }: { quote: Quote | null; isPending: boolean; errors: ReadonlyMap<string, string> }) {
   const best = quote?.best;
   return (
     <aside class={`panel quote ${isPending ? "pending" : ""}`} aria-label="Quote">
       <div class="price" aria-live="polite">
         <div>
           <span class="figure">{best ? money(best.pricePerHour) : "–"}</span>
-          <span class="muted"> an hour</span>
+          <span class="muted"> per hour</span>
         </div>
-        <span class="muted figures">{best ? `≈ ${perMonth(best.pricePerHour)} a month` : ""}</span>
+        <span class="muted figures">{best ? `≈ ${perMonth(best.pricePerHour)} per month` : ""}</span>
       </div>
       {quote && quote.candidates.length > 0 ? (
         <ol class="candidates">
@@ -285,31 +286,31 @@ function QuotePanel({ quote, isPending, wrong }: { quote: Quote | null; isPendin
               <li key={each.rank} class={isBest ? "best good" : each.accepted ? "good" : "off"}>
                 <span class="rank">{each.rank}</span>
                 <span>
-                  {each.region} <span class="tag">{each.billingMode === "SPOT" ? "spot" : "on demand"}</span>
+                  {each.region} <span class="tag">{each.billingMode === "SPOT" ? "spot" : "on-demand"}</span>
                 </span>
                 <span class="mark figures">
                   <Shape tone={each.accepted ? "good" : "off"} />
                   {money(each.pricePerHour)}
                 </span>
                 {each.reasonMessage && <p>{each.reasonMessage}</p>}
-                {isBest && <p>would be tried first</p>}
+                {isBest && <p>tried first</p>}
               </li>
             );
           })}
         </ol>
       ) : (
         <p class="body muted">
-          {quote && wrong.size > 0 ? [...wrong.values()][0] : "Regions that could serve it appear here in the order in which they would be tried."}
+          {quote && errors.size > 0 ? [...errors.values()][0] : "Candidate regions appear here in the order in which they will be tried."}
         </p>
       )}
     </aside>
   );
 }
 
-function cheapest(choices: ChoicesResult | null): { name: string; from: string | null }[] {
-  const names = [...new Set((choices?.products ?? []).map((each) => each.name))];
+function cheapest(options: CreateOptionsResult | null): { name: string; from: string | null }[] {
+  const names = [...new Set((options?.products ?? []).map((each) => each.name))];
   return names.map((name) => {
-    const prices = (choices?.products ?? [])
+    const prices = (options?.products ?? [])
       .filter((each) => each.name === name)
       .flatMap((each) => [each.isAvailable ? each.pricePerGpuHour : null, each.isSpotAvailable ? each.spotPricePerGpuHour : null])
       .filter((price) => price !== null)

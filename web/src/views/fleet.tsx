@@ -1,19 +1,19 @@
-// All instances, live: what they are, what they cost, and how they are.
+// The list of all instances, updated live.
 import { signal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { performMany } from "../actions.ts";
 import { count, money, perMonth } from "../format.ts";
-import { fleet, isLoaded, seen, stats } from "../live/fleet.ts";
-import { chosen, type Column, type Group, groupOf, type Sorting } from "../live/order.ts";
+import { fleet, isLoaded, revision, stats } from "../live/fleet.ts";
+import { type Burn, burnOf, type Column, type Group, groupOf, type Sorting, visibleRows } from "../live/filter-sort.ts";
 import type { Row } from "../live/rows.ts";
 import { may } from "../live/viewer.ts";
 import { HealthMark, StatusChip } from "../ui/chip.tsx";
 import { Hidden, Icon } from "../ui/icons.tsx";
 import { Empty } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
-import { Virtual } from "../ui/virtual.tsx";
+import { VirtualTable } from "../ui/virtual-table.tsx";
 
-// Kept while one looks at an instance and comes back.
+// Kept when the user opens an instance and returns.
 const filter = signal("");
 const group = signal<Group>("all");
 const sorting = signal<Sorting>({ column: "age", descending: false });
@@ -23,7 +23,7 @@ const COLUMNS: readonly { column: Column; text: string; right?: boolean }[] = [
   { column: "status", text: "Status" },
   { column: "product", text: "Product" },
   { column: "region", text: "Region" },
-  { column: "price", text: "Per hour", right: true },
+  { column: "price", text: "Price/hour", right: true },
   { column: "health", text: "Health" },
   { column: "age", text: "Age", right: true },
 ];
@@ -33,10 +33,10 @@ export function FleetView() {
   const rows = fleet.value.byId;
   const last = useRef<Row[]>([]);
   const shown = useMemo(() => {
-    last.current = chosen(rows, filter.value, group.value, sorting.value, last.current);
+    last.current = visibleRows(rows, filter.value, group.value, sorting.value, last.current);
     return last.current;
-  }, [rows, seen.value, filter.value, group.value, sorting.value]);
-  const marked = useMemo(() => shown.filter((row) => selected.has(row.id)), [shown, selected]);
+  }, [rows, revision.value, filter.value, group.value, sorting.value]);
+  const selectedRows = useMemo(() => shown.filter((row) => selected.has(row.id)), [shown, selected]);
   const search = useRef<HTMLInputElement>(null);
 
   useEffect(() => {
@@ -63,9 +63,9 @@ export function FleetView() {
           </a>
         )}
       </header>
-      <Summary />
+      <Summary shown={shown} />
       {isEmpty ? (
-        <FirstStep />
+        <NoInstances />
       ) : (
         <>
           <div class="toolbar">
@@ -87,7 +87,7 @@ export function FleetView() {
               <kbd aria-hidden="true">/</kbd>
             </div>
             <Sorter />
-            <Bulk marked={marked} clear={() => setSelected(new Set())} total={shown.length} />
+            <Bulk selectedRows={selectedRows} clear={() => setSelected(new Set())} total={shown.length} />
           </div>
           <Table shown={shown} selected={selected} setSelected={setSelected} />
         </>
@@ -96,22 +96,30 @@ export function FleetView() {
   );
 }
 
+function burnOfStats(figures: typeof stats.value): Burn | null {
+  if (figures === null) return null;
+  const { billed, unpriced, pricePerHour } = figures;
+  return { billed, unpriced, price: pricePerHour ?? { amountMicros: 0, currency: "USD" } };
+}
+
 const GROUPS: readonly { group: Group; text: string }[] = [
   { group: "all", text: "All" },
   { group: "ready", text: "Ready" },
-  { group: "moving", text: "Moving" },
+  { group: "pending", text: "Pending" },
   { group: "stopped", text: "Stopped" },
   { group: "failed", text: "Failed" },
 ];
 
-function Summary() {
+function Summary({ shown }: { shown: readonly Row[] }) {
   const figures = stats.value;
-  const counts: Record<Group, number> = { all: figures?.total ?? 0, ready: 0, moving: 0, stopped: 0, failed: 0 };
+  const isFiltered = group.value !== "all" || filter.value.trim() !== "";
+  const burn = useMemo(() => (isFiltered ? burnOf(shown) : burnOfStats(figures)), [isFiltered, shown, figures]);
+  const counts: Record<Group, number> = { all: figures?.total ?? 0, ready: 0, pending: 0, stopped: 0, failed: 0 };
   for (const each of figures?.byStatus ?? []) counts[groupOf(each.status)] += each.count;
   return (
     <div class="summary">
       <fieldset class="groups">
-        <legend class="hidden">Show</legend>
+        <legend class="hidden">Filter by status</legend>
         {GROUPS.map((each) => (
           <label key={each.group} class={`group ${each.group} ${counts[each.group] ? "some" : ""} ${group.value === each.group ? "on" : ""}`}>
             <input
@@ -127,18 +135,21 @@ function Summary() {
           </label>
         ))}
       </fieldset>
-      <div class="burn">
+      <div class="cost">
         <span class="figure">
-          {money(figures?.pricePerHour ?? (figures ? { amountMicros: 0, currency: "USD" } : null), 2)}
+          {money(burn && burn.price, 2)}
           <small> / hour</small>
         </span>
-        <span class="caption">Burn rate, ≈ {perMonth(figures?.pricePerHour ?? { amountMicros: 0, currency: "USD" })} a month</span>
+        <span class="caption">
+          {burn === null ? "Billed now" : `${burn.billed.toLocaleString("en-US")} billed now, ≈ ${perMonth(burn.price)} per month`}
+          {burn !== null && burn.unpriced > 0 && `, without ${burn.unpriced} of unknown price`}
+        </span>
       </div>
     </div>
   );
 }
 
-// On a phone there is no head row to click on.
+// Phones show no table head to sort by.
 function Sorter() {
   return (
     <label class="sorter">
@@ -146,15 +157,15 @@ function Sorter() {
       <select
         value={`${sorting.value.column} ${sorting.value.descending ? "down" : "up"}`}
         onChange={(event) => {
-          const [column, way] = event.currentTarget.value.split(" ");
-          sorting.value = { column: column as Column, descending: way === "down" };
+          const [column, direction] = event.currentTarget.value.split(" ");
+          sorting.value = { column: column as Column, descending: direction === "down" };
         }}
       >
         <option value="age up">Newest first</option>
         <option value="age down">Oldest first</option>
         <option value="name up">By name</option>
         <option value="status up">By status</option>
-        <option value="price down">Dearest first</option>
+        <option value="price down">Most expensive first</option>
         <option value="health up">Unhealthy first</option>
         <option value="product up">By product</option>
         <option value="region up">By region</option>
@@ -163,24 +174,24 @@ function Sorter() {
   );
 }
 
-function Bulk({ marked, clear, total }: { marked: readonly Row[]; clear: () => void; total: number }) {
-  const stoppable = marked.filter((row) => may("OPERATOR") && row.actions.includes("STOP"));
+function Bulk({ selectedRows, clear, total }: { selectedRows: readonly Row[]; clear: () => void; total: number }) {
+  const stoppable = selectedRows.filter((row) => may("OPERATOR") && row.actions.includes("STOP"));
   const act = async (verb: "STOP" | "DELETE", rows: readonly Row[]) => {
     if (await performMany(verb, rows)) clear();
   };
-  if (marked.length === 0) return <p class="bulk muted">{count(total, "instance")}</p>;
+  if (selectedRows.length === 0) return <p class="bulk muted">{count(total, "instance")}</p>;
   return (
-    <div class="bulk on" role="group" aria-label="With the selected">
-      <span>{marked.length} selected</span>
+    <div class="bulk on" role="group" aria-label="Actions for selected instances">
+      <span>{selectedRows.length} selected</span>
       <button type="button" class="button" disabled={stoppable.length === 0} onClick={() => act("STOP", stoppable)}>
         <Icon name="stop" size={14} />
-        Stop{stoppable.length > 0 && stoppable.length < marked.length ? ` ${stoppable.length}` : ""}
+        Stop{stoppable.length > 0 && stoppable.length < selectedRows.length ? ` ${stoppable.length}` : ""}
       </button>
-      <button type="button" class="button danger" disabled={!may("OPERATOR")} onClick={() => act("DELETE", marked)}>
+      <button type="button" class="button danger" disabled={!may("OPERATOR")} onClick={() => act("DELETE", selectedRows)}>
         <Icon name="trash" size={14} />
         Delete
       </button>
-      <button type="button" class="icon-button" aria-label="Select none" onClick={clear}>
+      <button type="button" class="icon-button" aria-label="Clear selection" onClick={clear}>
         <Icon name="cross" size={16} />
       </button>
     </div>
@@ -209,7 +220,7 @@ function Table({ shown, selected, setSelected }: TableProps) {
       <div role="columnheader" class="cell-check">
         <input
           type="checkbox"
-          aria-label="Select all that are shown"
+          aria-label="Select all shown instances"
           checked={all}
           disabled={shown.length === 0}
           onChange={() => setSelected(all ? new Set() : new Set(shown.map((row) => row.id)))}
@@ -217,9 +228,9 @@ function Table({ shown, selected, setSelected }: TableProps) {
       </div>
       {COLUMNS.map(({ column, text, right }) => {
         const isOn = sorting.value.column === column;
-        const way = isOn ? (sorting.value.descending ? "descending" : "ascending") : "none";
+        const direction = isOn ? (sorting.value.descending ? "descending" : "ascending") : "none";
         return (
-          <div key={column} role="columnheader" aria-sort={way} class={right ? "right" : ""}>
+          <div key={column} role="columnheader" aria-sort={direction} class={right ? "right" : ""}>
             <button type="button" class={`sort ${isOn ? "on" : ""}`} onClick={() => sortBy(column)}>
               {text}
               <Icon name={isOn && sorting.value.descending ? "up" : "down"} size={12} />
@@ -231,27 +242,28 @@ function Table({ shown, selected, setSelected }: TableProps) {
   );
   return (
     <div class="table">
-      <Virtual count={shown.length} label="Instances" head={head} nothing={<Nothing />}>
-        {(place) => {
-          const row = shown[place];
-          return row ? <Line key={row.id} row={row} place={place} isMarked={selected.has(row.id)} toggle={toggle} /> : null;
+      <VirtualTable count={shown.length} label="Instances" head={head} empty={<NoMatch />}>
+        {(index) => {
+          const row = shown[index];
+          return row ? <Line key={row.id} row={row} index={index} isSelected={selected.has(row.id)} toggle={toggle} /> : null;
         }}
-      </Virtual>
+      </VirtualTable>
     </div>
   );
 }
 
-function Line({ row, place, isMarked, toggle }: { row: Row; place: number; isMarked: boolean; toggle: (id: string) => void }) {
+function Line({ row, index, isSelected, toggle }: { row: Row; index: number; isSelected: boolean; toggle: (id: string) => void }) {
   return (
-    <div class={`row ${isMarked ? "marked" : ""}`} role="row" aria-rowindex={place + 2}>
+    <div class={`row ${isSelected ? "marked" : ""}`} role="row" aria-rowindex={index + 2}>
       <div role="cell" class="cell-check">
-        <input type="checkbox" aria-label={`Select ${row.name}`} checked={isMarked} onChange={() => toggle(row.id)} />
+        <input type="checkbox" aria-label={`Select ${row.name}`} checked={isSelected} onChange={() => toggle(row.id)} />
       </div>
       <div role="cell" class="cell-name">
         <a href={`#/instances/${row.id}`}>{row.name}</a>
       </div>
       <div role="cell" class="cell-status">
         <StatusChip status={row.status} />
+        {row.isDegraded && <span class="tag">degraded</span>}
         <span class="muted figures">
           <Since at={row.statusSince} />
         </span>
@@ -276,16 +288,16 @@ function Line({ row, place, isMarked, toggle }: { row: Row; place: number; isMar
   );
 }
 
-// What was found of it last says nothing any more, and it costs next to nothing.
+// Its last health check no longer applies.
 function isDown(status: Row["status"]): boolean {
   return status === "EXITED" || status === "DELETING";
 }
 
-function Nothing() {
-  if (!isLoaded.value) return <p class="nothing muted">Reading the fleet …</p>;
+function NoMatch() {
+  if (!isLoaded.value) return <p class="nothing muted">Loading instances …</p>;
   return (
     <div class="nothing muted">
-      <p>No instance is like that.</p>
+      <p>No instances match the filter.</p>
       <button
         type="button"
         class="button"
@@ -294,25 +306,25 @@ function Nothing() {
           group.value = "all";
         }}
       >
-        Show all
+        Clear filter
       </button>
     </div>
   );
 }
 
-function FirstStep() {
+function NoInstances() {
   return (
     <Empty icon="fleet" title="No instances yet">
       <p>
-        An instance is a GPU machine that runs your container. Ask for one here, or with the mutation <code>createInstance</code>;
-        you can watch it come up, step by step, until what it serves answers.
+        An instance is a GPU machine that runs your container. Create one here or with the mutation <code>createInstance</code>,
+        and follow its status live until its health check passes.
       </p>
       <p>
         <a class="button primary" href="#/create">
-          Create the first one
+          Create instance
         </a>{" "}
         <a class="button" href="#/market">
-          See what is on offer
+          View products and prices
         </a>
       </p>
     </Empty>

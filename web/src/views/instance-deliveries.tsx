@@ -1,30 +1,30 @@
-// What was sent to its webhook, and what came back.
+// The instance’s webhook deliveries and their responses.
 import { useEffect, useState } from "preact/hooks";
-import { ask, insist, wordsOf } from "../api/request.ts";
-import { watch } from "../api/live.ts";
-import { Deliveries as Ask, type DeliveriesResult, type DeliveryStatus, RedeliverWebhook, WatchJobStats } from "../generated/api.ts";
+import { messageOf, request, requestWithRetry } from "../api/request.ts";
+import { subscribe } from "../api/subscriptions.ts";
+import { Deliveries as DeliveriesQuery, type DeliveriesResult, type DeliveryStatus, RedeliverWebhook, WatchJobStats } from "../generated/api.ts";
 import { moment, words } from "../format.ts";
-import type { Detail } from "../live/story.ts";
-import { told } from "../live/told.ts";
+import type { Detail } from "../live/instance.ts";
+import { runMutation } from "../live/run-mutation.ts";
 import { may } from "../live/viewer.ts";
 import { Chip, type Tone } from "../ui/chip.tsx";
 import { Empty, Problem } from "../ui/parts.tsx";
 
 type Delivery = DeliveriesResult["webhookDeliveries"]["nodes"][number];
 
-const TONES: Record<DeliveryStatus, Tone> = { PENDING: "moving", DELIVERED: "good", FAILED: "bad" };
+const TONES: Record<DeliveryStatus, Tone> = { PENDING: "active", DELIVERED: "good", FAILED: "bad" };
 
-export function Deliveries({ instance, last }: { instance: Detail; last: string | undefined }) {
-  const [found, setFound] = useState<readonly Delivery[] | null>(null);
+export function Deliveries({ instance, lastEventId }: { instance: Detail; lastEventId: string | undefined }) {
+  const [deliveries, setDeliveries] = useState<readonly Delivery[] | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
-  const [news, setNews] = useState(0);
+  const [revision, setRevision] = useState(0);
 
-  // The log does not tell how deliveries go. The queue does: each attempt is a job, and its figures are pushed.
+  // Deliveries cause no events. Each attempt is a job, though, so a change of the job statistics reloads them.
   useEffect(
     () =>
-      watch(WatchJobStats, () => ({}), {
-        next: () => setNews((old) => old + 1),
-        refused: (_code, message) => setProblem(message),
+      subscribe(WatchJobStats, () => ({}), {
+        next: () => setRevision((old) => old + 1),
+        onError: (_code, message) => setProblem(message),
       }),
     [],
   );
@@ -33,25 +33,25 @@ export function Deliveries({ instance, last }: { instance: Detail; last: string 
     const abort = new AbortController();
     const timer = setTimeout(async () => {
       try {
-        setFound((await ask(Ask, { id: instance.id }, abort.signal)).webhookDeliveries.nodes);
+        setDeliveries((await request(DeliveriesQuery, { id: instance.id }, abort.signal)).webhookDeliveries.nodes);
         setProblem(null);
       } catch (error) {
-        if (!abort.signal.aborted) setProblem(wordsOf(error));
+        if (!abort.signal.aborted) setProblem(messageOf(error));
       }
     }, 150);
     return () => {
       clearTimeout(timer);
       abort.abort();
     };
-  }, [instance.id, last, news]);
+  }, [instance.id, lastEventId, revision]);
 
   if (problem) return <Problem>{problem}</Problem>;
-  if (!found) return <p class="muted">Reading …</p>;
-  if (found.length === 0) {
+  if (!deliveries) return <p class="muted">Loading …</p>;
+  if (deliveries.length === 0) {
     return (
-      <Empty icon="pulse" title={instance.webhook ? "Nothing was sent yet" : "It has no webhook"}>
+      <Empty icon="pulse" title={instance.webhook ? "No deliveries yet" : "No webhook"}>
         <p>
-          Give a <code>webhookUrl</code> when you create or start an instance, and every change of it is sent there, signed.
+          Set <code>webhookUrl</code> when you create or start an instance: its events are sent there, signed.
         </p>
       </Empty>
     );
@@ -65,15 +65,15 @@ export function Deliveries({ instance, last }: { instance: Detail; last: string 
             <th scope="col">Event</th>
             <th scope="col">Status</th>
             <th scope="col">Attempts</th>
-            <th scope="col">Last answer</th>
-            <th scope="col">When</th>
+            <th scope="col">Last response</th>
+            <th scope="col">Created</th>
             <th scope="col">
-              <span class="hidden">Do</span>
+              <span class="hidden">Actions</span>
             </th>
           </tr>
         </thead>
         <tbody>
-          {found.map((delivery) => (
+          {deliveries.map((delivery) => (
             <Line key={delivery.id} delivery={delivery} />
           ))}
         </tbody>
@@ -84,8 +84,8 @@ export function Deliveries({ instance, last }: { instance: Detail; last: string 
 
 function Line({ delivery }: { delivery: Delivery }) {
   const last = delivery.attempts.at(-1);
-  const again = () =>
-    told(async () => (await insist(RedeliverWebhook, { input: { id: delivery.id } })).redeliverWebhook.errors, { refused: "Not sent again" });
+  const redeliver = () =>
+    runMutation(async () => (await requestWithRetry(RedeliverWebhook, { input: { id: delivery.id } })).redeliverWebhook.errors, { rejected: "Redelivery rejected" });
   return (
     <tr>
       <td data-label="Event">
@@ -97,14 +97,14 @@ function Line({ delivery }: { delivery: Delivery }) {
       <td data-label="Attempts" class="figures">
         {delivery.attemptCount}
       </td>
-      <td data-label="Last answer">{last ? (last.httpStatus ?? last.message ?? "–") : "–"}</td>
-      <td data-label="When" class="figures">
+      <td data-label="Last response">{last ? (last.httpStatus ?? last.message ?? "–") : "–"}</td>
+      <td data-label="Created" class="figures">
         {moment(delivery.createdAt)}
       </td>
       <td class="right">
         {delivery.status !== "PENDING" && may("OPERATOR") && (
-          <button type="button" class="button small" onClick={again}>
-            Send again
+          <button type="button" class="button small" onClick={redeliver}>
+            Redeliver
           </button>
         )}
       </td>

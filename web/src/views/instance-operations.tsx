@@ -1,13 +1,13 @@
-// What was asked of it, with every attempt and why it failed.
+// The instance’s operations, with the attempts of each and their errors.
 import { brief, moment, money, words } from "../format.ts";
 import type { AttemptStatus, OperationStatus } from "../generated/api.ts";
-import type { Detail } from "../live/story.ts";
+import type { Detail } from "../live/instance.ts";
 import { Chip, type Tone } from "../ui/chip.tsx";
 import { Since } from "../ui/since.tsx";
 
 const TONES: Record<OperationStatus, Tone> = {
-  QUEUED: "moving",
-  RUNNING: "moving",
+  QUEUED: "active",
+  RUNNING: "active",
   SUCCEEDED: "good",
   FAILED: "bad",
   CANCELLED: "off",
@@ -15,8 +15,8 @@ const TONES: Record<OperationStatus, Tone> = {
 };
 
 const ATTEMPTS: Record<AttemptStatus, Tone> = {
-  ASKING: "moving",
-  UNKNOWN: "leaving",
+  ASKING: "active",
+  UNKNOWN: "warning",
   CREATED: "good",
   REJECTED: "bad",
   ABSENT: "off",
@@ -32,9 +32,9 @@ export function Operations({ instance }: { instance: Detail }) {
             <Chip tone={TONES[operation.status]}>{words(operation.status)}</Chip>
           </header>
           <dl class="facts body">
-            <dt>Asked</dt>
+            <dt>Requested</dt>
             <dd>{moment(operation.createdAt)}</dd>
-            <dt>{operation.finishedAt ? "Took" : "Running for"}</dt>
+            <dt>{operation.finishedAt ? "Duration" : "Running for"}</dt>
             <dd>
               {operation.finishedAt ? (
                 brief(Date.parse(operation.finishedAt) - Date.parse(operation.createdAt))
@@ -44,13 +44,13 @@ export function Operations({ instance }: { instance: Detail }) {
             </dd>
             {operation.requestedBy && (
               <>
-                <dt>By</dt>
+                <dt>Requested by</dt>
                 <dd class="mono">{operation.requestedBy.name}</dd>
               </>
             )}
             {operation.error && (
               <>
-                <dt>Why it failed</dt>
+                <dt>Error</dt>
                 <dd>
                   {operation.error.message} <code>{operation.error.code}</code>
                 </dd>
@@ -63,12 +63,12 @@ export function Operations({ instance }: { instance: Detail }) {
               <thead>
                 <tr>
                   <th scope="col">Region</th>
-                  <th scope="col">Paid</th>
-                  <th scope="col">Per hour</th>
-                  <th scope="col">Outcome</th>
-                  <th scope="col">Why</th>
+                  <th scope="col">Billing</th>
+                  <th scope="col">Price per hour</th>
+                  <th scope="col">Status</th>
+                  <th scope="col">Reason</th>
                   <th scope="col" class="right">
-                    Took
+                    Duration
                   </th>
                 </tr>
               </thead>
@@ -76,17 +76,17 @@ export function Operations({ instance }: { instance: Detail }) {
                 {operation.attempts.map((attempt) => (
                   <tr key={attempt.number}>
                     <td data-label="Region">{attempt.region}</td>
-                    <td data-label="Paid">{attempt.billingMode ? words(attempt.billingMode).toLowerCase() : "–"}</td>
-                    <td data-label="Per hour" class="figures">
+                    <td data-label="Billing">{attempt.billingMode ? words(attempt.billingMode).toLowerCase() : "–"}</td>
+                    <td data-label="Price per hour" class="figures">
                       {money(attempt.pricePerHour)}
                     </td>
-                    <td data-label="Outcome">
+                    <td data-label="Status">
                       <Chip tone={ATTEMPTS[attempt.status]}>{words(attempt.status)}</Chip>
                     </td>
-                    <td data-label="Why">
+                    <td data-label="Reason">
                       {attempt.reasonMessage ?? "–"} {attempt.reasonCode && <code>{attempt.reasonCode}</code>}
                     </td>
-                    <td data-label="Took" class="right">
+                    <td data-label="Duration" class="right">
                       {attempt.finishedAt ? brief(Date.parse(attempt.finishedAt) - Date.parse(attempt.createdAt)) : "–"}
                     </td>
                   </tr>

@@ -1,10 +1,10 @@
-// How it came to where it is, how to reach it, and what it is made of.
+// The overview tab: timeline, endpoints and SSH, health checks, details.
 import { useState } from "preact/hooks";
-import { insist } from "../api/request.ts";
+import { requestWithRetry } from "../api/request.ts";
 import { CheckHealth } from "../generated/api.ts";
-import { brief, clock, money, words } from "../format.ts";
-import type { Detail, Entry } from "../live/story.ts";
-import { told } from "../live/told.ts";
+import { brief, clock, count, money, words } from "../format.ts";
+import type { Detail, Entry } from "../live/instance.ts";
+import { runMutation } from "../live/run-mutation.ts";
 import { may, viewer } from "../live/viewer.ts";
 import { Chip, HealthMark, Shape, toneOf } from "../ui/chip.tsx";
 import { Copy } from "../ui/copy.tsx";
@@ -20,9 +20,9 @@ export function Overview({ instance, entries, refresh }: { instance: Detail; ent
         <Timeline instance={instance} entries={entries} />
       </div>
       <div class="stack">
-        <Reach instance={instance} />
-        <Probes instance={instance} refresh={refresh} />
-        <Facts instance={instance} />
+        <Connect instance={instance} />
+        <Health instance={instance} refresh={refresh} />
+        <Details instance={instance} />
       </div>
     </div>
   );
@@ -40,19 +40,19 @@ interface Step {
 function Timeline({ instance, entries }: { instance: Detail; entries: readonly Entry[] }) {
   const steps: Step[] = entries.map((entry) => ({ key: entry.id, at: entry.occurredAt, isMajor: entry.status !== null, entry }));
   const major = steps.filter((step) => step.isMajor);
-  const until = new Map(major.map((step, place) => [step.key, major[place + 1]?.at ?? null]));
+  const until = new Map(major.map((step, index) => [step.key, major[index + 1]?.at ?? null]));
   return (
-    <Panel title="Timeline" aside={<span class="muted figures">{major.length} transitions</span>}>
+    <Panel title="Timeline" aside={<span class="muted figures">{major.length} status changes</span>}>
       <ol class="timeline">
-        {steps.toReversed().map((step, place) => (
+        {steps.toReversed().map((step, index) => (
           <li key={step.key} class={step.isMajor ? `${toneOf(step.entry.status ?? "CREATING")} ${until.get(step.key) ? "past" : ""}` : "minor"}>
             <span class="dot">{step.isMajor && <Shape tone={toneOf(step.entry.status ?? "CREATING")} />}</span>
-            <div class="what">{describe(step.entry, instance, before(entries, entries.length - 1 - place))}</div>
+            <div class="what">{describe(step.entry, instance, stateBefore(entries, entries.length - 1 - index))}</div>
             <div class="when">
               <time dateTime={step.at}>{clock(step.at)}</time>
               {step.isMajor && step.entry.status !== "DELETED" && (
                 <small>
-                  <Lasted from={step.at} to={until.get(step.key) ?? null} />
+                  <Duration from={step.at} to={until.get(step.key) ?? null} />
                 </small>
               )}
             </div>
@@ -63,14 +63,14 @@ function Timeline({ instance, entries }: { instance: Detail; entries: readonly E
   );
 }
 
-function Lasted({ from, to }: { from: string; to: string | null }) {
+function Duration({ from, to }: { from: string; to: string | null }) {
   if (to === null) return <Since at={from} />;
   return <>{brief(Date.parse(to) - Date.parse(from))}</>;
 }
 
-// How the instance was right before an entry.
-function before(entries: readonly Entry[], place: number): State | null {
-  for (let at = place - 1; at >= 0; at--) {
+// The instance’s state right before an entry.
+function stateBefore(entries: readonly Entry[], index: number): State | null {
+  for (let at = index - 1; at >= 0; at--) {
     const known = entries[at]?.instance;
     if (known) return known;
   }
@@ -78,20 +78,21 @@ function before(entries: readonly Entry[], place: number): State | null {
 }
 
 function changed(now: State | null, was: State | null): string {
-  if (!now || !was) return "Something about it changed";
+  if (!now || !was) return "Instance changed";
   const parts = [
     now.name !== was.name && `renamed from ${was.name}`,
-    now.novitaStatus !== was.novitaStatus && `the provider says ${now.novitaStatus ?? "nothing"}`,
-    now.endpoints.length > was.endpoints.length && "it has its addresses",
-    now.region !== was.region && `placed in ${now.region ?? "no region"}`,
-    now.pricePerHour?.amountMicros !== was.pricePerHour?.amountMicros && `costs ${money(now.pricePerHour)} an hour`,
-    JSON.stringify(now.labels) !== JSON.stringify(was.labels) && "other labels",
-    JSON.stringify(now.ports) !== JSON.stringify(was.ports) && "other ports",
-    now.rootfsSizeGb !== was.rootfsSizeGb && `its disk has ${now.rootfsSizeGb} GB`,
-    now.spotReclaimAt !== was.spotReclaimAt && (now.spotReclaimAt ? `will be taken back at ${clock(now.spotReclaimAt)}` : "will not be taken back"),
+    now.novitaStatus !== was.novitaStatus && `provider status: ${now.novitaStatus ?? "none"}`,
+    now.endpoints.length > was.endpoints.length && "endpoints assigned",
+    now.region !== was.region && `region: ${now.region ?? "none"}`,
+    now.runningPricePerHour?.amountMicros !== was.runningPricePerHour?.amountMicros &&
+      `price: ${money(now.runningPricePerHour)} per hour`,
+    JSON.stringify(now.labels) !== JSON.stringify(was.labels) && "labels changed",
+    JSON.stringify(now.ports) !== JSON.stringify(was.ports) && "ports changed",
+    now.rootfsSizeGb !== was.rootfsSizeGb && `root disk: ${now.rootfsSizeGb} GB`,
+    now.spotReclaimAt !== was.spotReclaimAt && (now.spotReclaimAt ? `spot reclaim at ${clock(now.spotReclaimAt)}` : "spot reclaim withdrawn"),
   ].filter((part) => part !== false);
-  const said = parts.join(", ");
-  return said ? said.charAt(0).toUpperCase() + said.slice(1) : "Something about it changed";
+  const text = parts.join(", ");
+  return text ? text.charAt(0).toUpperCase() + text.slice(1) : "Instance changed";
 }
 
 function describe(entry: Entry, instance: Detail, was: State | null) {
@@ -107,10 +108,10 @@ function describe(entry: Entry, instance: Detail, was: State | null) {
   }
   if (entry.health) {
     const slowest = Math.max(...entry.health.endpoints.map((each) => each.latency * 1000));
-    const wrong = entry.health.endpoints.find((each) => each.error)?.error;
+    const error = entry.health.endpoints.find((each) => each.error)?.error;
     return (
       <>
-        Probed: {words(entry.health.status).toLowerCase()} in {Math.round(slowest)} ms{wrong && `. ${wrong.message}`}
+        Health check: {words(entry.health.status).toLowerCase()}, {Math.round(slowest)} ms{error && `. ${error.message}`}
       </>
     );
   }
@@ -119,7 +120,7 @@ function describe(entry: Entry, instance: Detail, was: State | null) {
     if (entry.type === "operation.finished") {
       return (
         <>
-          {words(kind)} {status === "SUCCEEDED" ? "done" : words(status).toLowerCase()}
+          {words(kind)} {words(status).toLowerCase()}
           {error && `: ${error.message}`}
         </>
       );
@@ -127,7 +128,7 @@ function describe(entry: Entry, instance: Detail, was: State | null) {
     return (
       <>
         {words(kind)}: {phase === "WAITING" ? "accepted" : words(phase).toLowerCase()}
-        {entry.causedBy && phase === "WAITING" && `, asked for by ${entry.causedBy.name}`}
+        {entry.causedBy && phase === "WAITING" && `, requested by ${entry.causedBy.name}`}
       </>
     );
   }
@@ -143,7 +144,7 @@ function describe(entry: Entry, instance: Detail, was: State | null) {
         </>
       );
     }
-    return <>An attempt ended</>;
+    return <>Attempt finished</>;
   }
   if (entry.type === "instance.changed") return <>{changed(entry.instance, was)}</>;
   return <>{words(entry.type.replaceAll(".", " "))}</>;
@@ -153,22 +154,22 @@ function distance(finishedAt: string | null, at: number): number {
   return finishedAt ? Math.abs(Date.parse(finishedAt) - at) : Number.POSITIVE_INFINITY;
 }
 
-const NOWHERE: Partial<Record<Detail["status"], string>> = {
-  EXITED: "Nowhere while it is stopped.",
-  FAILED: "It has no address.",
-  DELETING: "Nowhere: it is being removed.",
-  DELETED: "Nowhere: it is gone.",
+const NO_ENDPOINTS: Partial<Record<Detail["status"], string>> = {
+  EXITED: "Not available while the instance is stopped.",
+  FAILED: "No endpoints.",
+  DELETING: "Not available: the instance is being deleted.",
+  DELETED: "The instance is deleted.",
 };
 
 const UP: ReadonlySet<Detail["status"]> = new Set(["RUNNING", "HEALTH_CHECKING", "READY"]);
 
-function Reach({ instance }: { instance: Detail }) {
+function Connect({ instance }: { instance: Detail }) {
   const canLogIn = UP.has(instance.status) && viewer.value !== null && may("OPERATOR");
   return (
-    <Panel title="How to reach it">
+    <Panel title="Connect">
       {instance.endpoints.length === 0 && !canLogIn ? (
         <p class="body muted">
-          {NOWHERE[instance.status] ?? "Its addresses appear here as soon as the machine is up."}
+          {NO_ENDPOINTS[instance.status] ?? "Endpoints appear here when the machine is running."}
         </p>
       ) : (
         <ul class="reach">
@@ -193,21 +194,21 @@ function Reach({ instance }: { instance: Detail }) {
   );
 }
 
-function Probes({ instance, refresh }: { instance: Detail; refresh: () => void }) {
+function Health({ instance, refresh }: { instance: Detail; refresh: () => void }) {
   const { health } = instance;
-  const [isProbing, setProbing] = useState(false);
-  const probe = async () => {
-    setProbing(true);
+  const [isChecking, setChecking] = useState(false);
+  const check = async () => {
+    setChecking(true);
     const input = { instanceId: instance.id };
-    await told(async () => (await insist(CheckHealth, { input })).checkHealth.errors, { refused: "Not probed" });
-    setProbing(false);
-    // A check that finds what the last one found is no event.
+    await runMutation(async () => (await requestWithRetry(CheckHealth, { input })).checkHealth.errors, { rejected: "Health check rejected" });
+    setChecking(false);
+    // A check with an unchanged result causes no event.
     refresh();
   };
   return (
-    <Panel title={instance.status === "EXITED" ? "Health in the last run" : "Health"} aside={health && <HealthMark health={health.status} />}>
+    <Panel title={instance.status === "EXITED" ? "Health (last run)" : "Health"} aside={health && <HealthMark health={health.status} />}>
       {!health ? (
-        <p class="body muted">Nothing was probed in this run.</p>
+        <p class="body muted">No health check in this run yet.</p>
       ) : (
         health.endpoints.map((probe) => (
           <div key={probe.port} class="probe">
@@ -218,7 +219,7 @@ function Probes({ instance, refresh }: { instance: Detail; refresh: () => void }
               {probe.httpStatus !== null && <span class="tag">{probe.httpStatus}</span>} {Math.round(probe.latency * 1000)} ms
             </span>
             <p>
-              {probe.error ? `${words(probe.error.kind)}: ${probe.error.message}` : "Answers as it should"} · probed {probe.attempts} ×,{" "}
+              {probe.error ? `${words(probe.error.kind)}: ${probe.error.message}` : "Healthy"} · {count(probe.attempts, "attempt")}, checked{" "}
               <Since at={probe.checkedAt} /> ago
             </p>
           </div>
@@ -226,9 +227,9 @@ function Probes({ instance, refresh }: { instance: Detail; refresh: () => void }
       )}
       {UP.has(instance.status) && may("OPERATOR") && (
         <p class="body foot">
-          <button type="button" class="button small" disabled={isProbing} onClick={probe}>
+          <button type="button" class="button small" disabled={isChecking} onClick={check}>
             <Icon name="pulse" size={14} />
-            {isProbing ? "Probing …" : "Probe now"}
+            {isChecking ? "Checking …" : "Run health check"}
           </button>
         </p>
       )}
@@ -236,10 +237,10 @@ function Probes({ instance, refresh }: { instance: Detail; refresh: () => void }
   );
 }
 
-function Facts({ instance }: { instance: Detail }) {
+function Details({ instance }: { instance: Detail }) {
   const ports = instance.ports.map((port) => `${port.port}/${port.type}`).join(", ");
   return (
-    <Panel title="What it is">
+    <Panel title="Details">
       <dl class="facts body">
         <dt>Image</dt>
         <dd class="mono">{instance.image}</dd>
@@ -253,10 +254,10 @@ function Facts({ instance }: { instance: Detail }) {
         <dd>{instance.rootfsSizeGb} GB</dd>
         <dt>Ports</dt>
         <dd>{ports || "none"}</dd>
-        <dt>Paid</dt>
+        <dt>Billing</dt>
         <dd>
           {words(instance.billing)}
-          {instance.maxHourlyPrice && `, at most ${money(instance.maxHourlyPrice)} an hour`}
+          {instance.maxHourlyPrice && `, at most ${money(instance.maxHourlyPrice)} per hour`}
         </dd>
         <dt>Regions</dt>
         <dd>{instance.regions.join(", ")}</dd>
@@ -282,18 +283,18 @@ function Facts({ instance }: { instance: Detail }) {
           <>
             <dt>Webhook</dt>
             <dd>
-              <span class="mono">{instance.webhook.url}</span> {instance.webhook.disabledAt && <Chip tone="bad">switched off by 410</Chip>}
+              <span class="mono">{instance.webhook.url}</span> {instance.webhook.disabledAt && <Chip tone="bad">disabled (HTTP 410)</Chip>}
             </dd>
           </>
         )}
-        <dt>Id</dt>
+        <dt>ID</dt>
         <dd class="mono with-copy">
           <span>{instance.id}</span>
-          <Copy text={instance.id} label="the id" />
+          <Copy text={instance.id} label="the ID" />
         </dd>
         {instance.novitaId && (
           <>
-            <dt>At the provider</dt>
+            <dt>Novita ID, status</dt>
             <dd class="mono">
               {instance.novitaId}
               {instance.novitaStatus && `, ${instance.novitaStatus}`}

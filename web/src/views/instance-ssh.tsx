@@ -1,49 +1,49 @@
-// How to log in. The command is asked for with the view, the password only when somebody wants to see it, and it is
-// forgotten as soon as it is hidden: it is nowhere in the page before or after.
+// SSH access. The command is loaded with the view; the password only on click, and it is discarded when hidden: the
+// page does not contain it before or after.
 import { useEffect, useState } from "preact/hooks";
-import { ask, wordsOf } from "../api/request.ts";
+import { messageOf, request } from "../api/request.ts";
 import { SshCommand, SshPassword } from "../generated/api.ts";
 import { Copy } from "../ui/copy.tsx";
 import { Icon } from "../ui/icons.tsx";
 
 type Command =
-  | { readonly phase: "asking" }
+  | { readonly phase: "loading" }
   | { readonly phase: "known"; readonly command: string; readonly isRunning: boolean }
   | { readonly phase: "none" }
-  | { readonly phase: "failed"; readonly why: string };
+  | { readonly phase: "failed"; readonly message: string };
 
 type Password =
-  | { readonly phase: "hidden" | "asking" }
+  | { readonly phase: "hidden" | "loading" }
   | { readonly phase: "shown"; readonly password: string }
-  | { readonly phase: "failed"; readonly why: string };
+  | { readonly phase: "failed"; readonly message: string };
 
-// For one run of the machine: the next has another address and password, so it gets another of these.
+// For one run of the machine: the next one has another address and password, and mounts a new component.
 export function Ssh({ id }: { id: string }) {
-  const [command, setCommand] = useState<Command>({ phase: "asking" });
+  const [command, setCommand] = useState<Command>({ phase: "loading" });
   const [password, setPassword] = useState<Password>({ phase: "hidden" });
-  const [round, setRound] = useState(0);
+  const [reloads, setReloads] = useState(0);
 
   useEffect(() => {
-    const leaving = new AbortController();
-    setCommand({ phase: "asking" });
-    ask(SshCommand, { id }, leaving.signal)
+    const abort = new AbortController();
+    setCommand({ phase: "loading" });
+    request(SshCommand, { id }, abort.signal)
       .then(({ sshAccess }) => setCommand(sshAccess ? { phase: "known", ...sshAccess } : { phase: "none" }))
       .catch((error: unknown) => {
-        if (!leaving.signal.aborted) setCommand({ phase: "failed", why: wordsOf(error) });
+        if (!abort.signal.aborted) setCommand({ phase: "failed", message: messageOf(error) });
       });
-    return () => leaving.abort();
-  }, [id, round]);
+    return () => abort.abort();
+  }, [id, reloads]);
 
   const show = async () => {
-    setPassword({ phase: "asking" });
+    setPassword({ phase: "loading" });
     try {
-      const access = (await ask(SshPassword, { id })).sshAccess;
-      // The two belong together, so the command is taken from the same answer.
+      const access = (await request(SshPassword, { id })).sshAccess;
+      // Command and password belong together, so both come from this response.
       setCommand(access ? { phase: "known", command: access.command, isRunning: access.isRunning } : { phase: "none" });
       if (access?.password) setPassword({ phase: "shown", password: access.password });
-      else setPassword({ phase: "failed", why: access ? "The provider tells no password for it." : "It does not run any more." });
+      else setPassword({ phase: "failed", message: access ? "The provider returned no password." : "The instance is no longer running." });
     } catch (error) {
-      setPassword({ phase: "failed", why: wordsOf(error) });
+      setPassword({ phase: "failed", message: messageOf(error) });
     }
   };
 
@@ -51,14 +51,14 @@ export function Ssh({ id }: { id: string }) {
     return (
       <li class="ssh">
         <span class="tag">SSH</span>
-        <span class="muted said" role={command.phase === "failed" ? "alert" : undefined}>
-          {command.phase === "asking" && "Asking the provider …"}
-          {command.phase === "none" && "The provider names no way in yet."}
-          {command.phase === "failed" && command.why}
+        <span class="muted note-text" role={command.phase === "failed" ? "alert" : undefined}>
+          {command.phase === "loading" && "Loading …"}
+          {command.phase === "none" && "SSH access is not available yet."}
+          {command.phase === "failed" && command.message}
         </span>
-        {command.phase !== "asking" && (
-          <button type="button" class="button small" aria-label="Ask again how to log in" onClick={() => setRound(round + 1)}>
-            Ask again
+        {command.phase !== "loading" && (
+          <button type="button" class="button small" aria-label="Retry loading SSH access" onClick={() => setReloads(reloads + 1)}>
+            Retry
           </button>
         )}
       </li>
@@ -77,18 +77,18 @@ export function Ssh({ id }: { id: string }) {
         {password.phase === "shown" ? (
           <span class="mono password">{password.password}</span>
         ) : (
-          <span class="muted said" role={password.phase === "failed" ? "alert" : undefined}>
-            {password.phase === "failed" ? password.why : command.isRunning ? "Its password is hidden." : "Its SSH server is not up yet."}
+          <span class="muted note-text" role={password.phase === "failed" ? "alert" : undefined}>
+            {password.phase === "failed" ? password.message : command.isRunning ? "Password hidden" : "The SSH server is not running yet."}
           </span>
         )}
         <button
           type="button"
           class="button small"
-          disabled={password.phase === "asking"}
+          disabled={password.phase === "loading"}
           onClick={password.phase === "shown" ? () => setPassword({ phase: "hidden" }) : show}
         >
           <Icon name="eye" size={14} />
-          {password.phase === "shown" ? "Hide password" : password.phase === "asking" ? "Asking …" : "Show password"}
+          {password.phase === "shown" ? "Hide password" : password.phase === "loading" ? "Loading …" : "Show password"}
         </button>
         {password.phase === "shown" && <Copy text={password.password} label="the SSH password" />}
       </li>

@@ -1,7 +1,7 @@
-// One instance: where it stands, how it came there, how to reach it, and everything that was ever said about it.
+// One instance: status, actions, timeline, endpoints, operations, webhook deliveries and events.
 import { useEffect, useState } from "preact/hooks";
 import { cancel, perform, type Verb } from "../actions.ts";
-import { type Detail, type Entry, followInstance, type Story } from "../live/story.ts";
+import { type Detail, type Entry, followInstance, type InstanceFeed } from "../live/instance.ts";
 import { may } from "../live/viewer.ts";
 import { money, perMonth, words } from "../format.ts";
 import { StatusChip } from "../ui/chip.tsx";
@@ -15,9 +15,9 @@ import { Overview } from "./instance-overview.tsx";
 type Tab = "overview" | "operations" | "webhooks" | "events";
 
 export function InstanceView({ id }: { id: string }) {
-  const [story, setStory] = useState<Story>({ phase: "loading" });
+  const [feed, setFeed] = useState<InstanceFeed>({ phase: "loading" });
   const [tab, setTab] = useState<Tab>("overview");
-  useEffect(() => followInstance(id, setStory), [id]);
+  useEffect(() => followInstance(id, setFeed), [id]);
 
   return (
     <div class="view">
@@ -25,33 +25,33 @@ export function InstanceView({ id }: { id: string }) {
         <Icon name="back" size={14} />
         Fleet
       </a>
-      {story.phase === "loading" && <p class="muted">Reading …</p>}
-      {story.phase === "missing" && (
-        <Empty icon="fleet" title="There is no such instance">
-          <p>It was never here, or belongs to another project.</p>
+      {feed.phase === "loading" && <p class="muted">Loading …</p>}
+      {feed.phase === "missing" && (
+        <Empty icon="fleet" title="Instance not found">
+          <p>It does not exist, or belongs to another project.</p>
         </Empty>
       )}
-      {story.phase === "refused" && <Problem>{story.message}</Problem>}
-      {story.phase === "told" && (
+      {feed.phase === "error" && <Problem>{feed.message}</Problem>}
+      {feed.phase === "loaded" && (
         <>
-          <Head instance={story.instance} />
-          <Failure instance={story.instance} />
-          <Underway instance={story.instance} />
+          <Head instance={feed.instance} />
+          <Failure instance={feed.instance} />
+          <Progress instance={feed.instance} />
           <Tabs<Tab>
-            label="About this instance"
+            label="Instance details"
             value={tab}
             onChange={setTab}
             tabs={[
               { value: "overview", text: "Overview" },
-              { value: "operations", text: "Operations", count: story.instance.operations.length },
+              { value: "operations", text: "Operations", count: feed.instance.operations.length },
               { value: "webhooks", text: "Webhooks" },
-              { value: "events", text: "Raw events", count: story.entries.length },
+              { value: "events", text: "Raw events", count: feed.entries.length },
             ]}
           >
-            {tab === "overview" && <Overview instance={story.instance} entries={story.entries} refresh={story.refresh} />}
-            {tab === "operations" && <Operations instance={story.instance} />}
-            {tab === "webhooks" && <Deliveries instance={story.instance} last={story.entries.at(-1)?.id} />}
-            {tab === "events" && <Raw entries={story.entries} />}
+            {tab === "overview" && <Overview instance={feed.instance} entries={feed.entries} refresh={feed.refresh} />}
+            {tab === "operations" && <Operations instance={feed.instance} />}
+            {tab === "webhooks" && <Deliveries instance={feed.instance} lastEventId={feed.entries.at(-1)?.id} />}
+            {tab === "events" && <RawEvents entries={feed.entries} />}
           </Tabs>
         </>
       )}
@@ -66,6 +66,7 @@ function Head({ instance }: { instance: Detail }) {
         <h1>
           {instance.name}
           <StatusChip status={instance.status} />
+          {instance.isDegraded && <span class="tag">degraded</span>}
           <span class="muted since">
             <Since at={instance.statusSince} />
           </span>
@@ -74,15 +75,15 @@ function Head({ instance }: { instance: Detail }) {
           <span>
             {instance.productName} × {instance.gpuCount}
           </span>
-          <span>{instance.region ?? `not placed yet, first ${instance.regions[0] ?? "anywhere"}`}</span>
+          <span>{instance.region ?? `no region yet, ${instance.regions[0] ?? "any"} is tried first`}</span>
           {instance.pricePerHour && (
             <span class="figures">
-              {money(instance.pricePerHour)} an hour, ≈ {perMonth(instance.pricePerHour)} a month
+              {money(instance.pricePerHour)} per hour, ≈ {perMonth(instance.pricePerHour)} per month
               {instance.billingMode === "SPOT" && <span class="tag">spot</span>}
             </span>
           )}
-          {instance.spotReclaimAt && <strong>will be taken back</strong>}
-          {instance.stale && <span>last known state</span>}
+          {instance.spotReclaimAt && <strong>spot reclaim announced</strong>}
+          {instance.stale && <span>last known status</span>}
         </div>
       </div>
       <Actions instance={instance} />
@@ -94,13 +95,13 @@ const BUTTONS: readonly { verb: Verb; text: string; icon: IconName }[] = [
   { verb: "START", text: "Start", icon: "start" },
   { verb: "STOP", text: "Stop", icon: "stop" },
   { verb: "RESTART", text: "Restart", icon: "restart" },
-  { verb: "MIGRATE", text: "Move", icon: "move" },
+  { verb: "MIGRATE", text: "Migrate", icon: "migrate" },
   { verb: "DELETE", text: "Delete", icon: "trash" },
 ];
 
 function Actions({ instance }: { instance: Detail }) {
-  // While something is under way the server accepts nothing but a delete.
-  const isBusy = underway(instance) !== undefined;
+  // While an operation is open the server accepts only a delete.
+  const isBusy = openOperation(instance) !== undefined;
   const shown = may("OPERATOR") ? BUTTONS.filter(({ verb }) => instance.actions.includes(verb)) : [];
   return (
     <div class="actions">
@@ -128,8 +129,8 @@ function Failure({ instance }: { instance: Detail }) {
       <div class="banner bad" role="alert">
         <Icon name="warn" />
         <div>
-          <strong>Why it failed.</strong> {failure.message} <code>{failure.code}</code>
-          {next && <p>What can be done now: {next}.</p>}
+          <strong>Instance failed.</strong> {failure.message} <code>{failure.code}</code>
+          {next && <p>Available actions: {next}.</p>}
         </div>
       </div>
     );
@@ -137,11 +138,11 @@ function Failure({ instance }: { instance: Detail }) {
   const [last] = instance.operations;
   if (last?.error && last.status === "FAILED") {
     return (
-      <div class="banner leaving" role="alert">
+      <div class="banner warning" role="alert">
         <Icon name="warn" />
         <div>
           <strong>{words(last.kind)} failed.</strong> {last.error.message} <code>{last.error.code}</code>
-          {last.error.retryable && <p>It makes sense to try again later.</p>}
+          {last.error.retryable && <p>The error may be temporary. Retry later.</p>}
         </div>
       </div>
     );
@@ -149,8 +150,8 @@ function Failure({ instance }: { instance: Detail }) {
   return null;
 }
 
-function Underway({ instance }: { instance: Detail }) {
-  const operation = underway(instance);
+function Progress({ instance }: { instance: Detail }) {
+  const operation = openOperation(instance);
   if (!operation) return null;
   const isCancellable = operation.kind !== "DELETE" && may("OPERATOR");
   return (
@@ -164,7 +165,7 @@ function Underway({ instance }: { instance: Detail }) {
       </div>
       {isCancellable ? (
         <button type="button" class="button small" onClick={() => cancel(operation, instance.name)}>
-          Call it off
+          Cancel
         </button>
       ) : (
         <span />
@@ -176,11 +177,11 @@ function Underway({ instance }: { instance: Detail }) {
   );
 }
 
-function underway(instance: Detail): Detail["operations"][number] | undefined {
+function openOperation(instance: Detail): Detail["operations"][number] | undefined {
   return instance.operations.find((each) => each.status === "QUEUED" || each.status === "RUNNING");
 }
 
-function Raw({ entries }: { entries: readonly Entry[] }) {
+function RawEvents({ entries }: { entries: readonly Entry[] }) {
   return (
     <div class="panel raw-events">
       {entries.toReversed().map((entry) => (

@@ -1,6 +1,6 @@
-// What is on offer where, and what it costs.
+// Products by region: prices and stock.
 import { useEffect, useState } from "preact/hooks";
-import { ask, wordsOf } from "../api/request.ts";
+import { messageOf, request } from "../api/request.ts";
 import { Market, type MarketResult } from "../generated/api.ts";
 import { money, words } from "../format.ts";
 import { Shape, type Tone } from "../ui/chip.tsx";
@@ -10,31 +10,31 @@ import { Since } from "../ui/since.tsx";
 
 type Product = MarketResult["products"][number];
 
-const STOCK: Record<string, Tone> = { high: "good", normal: "good", low: "leaving", none: "off" };
+const STOCK: Record<string, Tone> = { high: "good", normal: "good", low: "warning", none: "off" };
 
 export function MarketView() {
-  const [found, setFound] = useState<{ market: MarketResult; at: string } | null>(null);
+  const [loaded, setLoaded] = useState<{ market: MarketResult; at: string } | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
-  const [isFreeOnly, setFreeOnly] = useState(false);
+  const [isInStockOnly, setInStockOnly] = useState(false);
   const load = () => {
     setProblem(null);
-    ask(Market, {})
-      .then((market) => setFound({ market, at: new Date().toISOString() }))
-      .catch((error: unknown) => setProblem(wordsOf(error)));
+    request(Market, {})
+      .then((market) => setLoaded({ market, at: new Date().toISOString() }))
+      .catch((error: unknown) => setProblem(messageOf(error)));
   };
   useEffect(load, []);
 
-  const products = (found?.market.products ?? []).filter((each) => !isFreeOnly || each.isAvailable || each.isSpotAvailable);
+  const products = (loaded?.market.products ?? []).filter((each) => !isInStockOnly || each.isAvailable || each.isSpotAvailable);
   const names = [...new Set(products.map((each) => each.name))].sort((one, other) => one.localeCompare(other, "en", { numeric: true }));
-  const regions = (found?.market.regions ?? []).filter((region) => products.some((each) => each.region.code === region.code));
+  const regions = (loaded?.market.regions ?? []).filter((region) => products.some((each) => each.region.code === region.code));
   return (
     <div class="view">
       <header class="view-head">
         <h1>Market</h1>
         <div class="actions">
           <label class="check">
-            <input type="checkbox" checked={isFreeOnly} onChange={(event) => setFreeOnly(event.currentTarget.checked)} />
-            Only what is free
+            <input type="checkbox" checked={isInStockOnly} onChange={(event) => setInStockOnly(event.currentTarget.checked)} />
+            In stock only
           </label>
           <button type="button" class="button" onClick={load}>
             <Icon name="refresh" size={14} />
@@ -43,13 +43,13 @@ export function MarketView() {
         </div>
       </header>
       {problem && <Problem retry={load}>{problem}</Problem>}
-      {found && names.length === 0 && (
-        <Empty icon="market" title="Nothing is on offer">
-          <p>The provider lists no GPU product at the moment.</p>
+      {loaded && names.length === 0 && (
+        <Empty icon="market" title="No products">
+          <p>The provider lists no matching GPU product at the moment.</p>
         </Empty>
       )}
-      {!found && !problem && <p class="muted">Reading …</p>}
-      {found && names.length > 0 && (
+      {!loaded && !problem && <p class="muted">Loading …</p>}
+      {loaded && names.length > 0 && (
         <>
           <div class="panel scroll-x" tabIndex={0} role="region" aria-label="Prices by product and region">
             <table class="grid-table market cards-on-phone">
@@ -72,7 +72,7 @@ export function MarketView() {
                       <th scope="row">
                         <span>
                           {name}
-                          <small>{machine(offers[0])}</small>
+                          <small>{machineText(offers[0])}</small>
                         </span>
                       </th>
                       {regions.map((region) => {
@@ -90,7 +90,7 @@ export function MarketView() {
             </table>
           </div>
           <p class="muted">
-            Per GPU and hour; below it the spot price. Read <Since at={found.at} /> ago. Choose one to create an instance there.
+            Prices per GPU hour; the spot price is below. Updated <Since at={loaded.at} /> ago. Select a price to create an instance.
           </p>
         </>
       )}
@@ -99,12 +99,12 @@ export function MarketView() {
 }
 
 function Offer({ offer }: { offer: Product }) {
-  const isFree = offer.isAvailable || offer.isSpotAvailable;
-  const stock = offer.inventory ?? (isFree ? "normal" : "none");
-  const tone = isFree ? (STOCK[stock] ?? "good") : "off";
+  const isInStock = offer.isAvailable || offer.isSpotAvailable;
+  const stock = offer.inventory ?? (isInStock ? "normal" : "none");
+  const tone = isInStock ? (STOCK[stock] ?? "good") : "off";
   return (
     <a
-      class={`offer ${isFree ? "" : "none"}`}
+      class={`offer ${isInStock ? "" : "none"}`}
       href={`#/create?product=${encodeURIComponent(offer.name)}&region=${encodeURIComponent(offer.region.code)}`}
     >
       <Hidden>
@@ -114,17 +114,17 @@ function Offer({ offer }: { offer: Product }) {
       <small>{offer.isSpotAvailable ? `spot ${money(offer.spotPricePerGpuHour, 2)}` : "no spot"}</small>
       <span class={`mark ${tone}`}>
         <Shape tone={tone} />
-        {isFree ? words(stock) : "None"}
+        {isInStock ? `${words(stock)} stock` : "Out of stock"}
       </span>
     </a>
   );
 }
 
-function machine(product: Product | undefined): string {
+function machineText(product: Product | undefined): string {
   if (!product) return "";
   const parts = [
     product.cpuPerGpu && `${product.cpuPerGpu} cores`,
     product.memoryGbPerGpu && `${product.memoryGbPerGpu} GB memory`,
   ].filter(Boolean);
-  return parts.length ? `${parts.join(", ")} a GPU` : "";
+  return parts.length ? `${parts.join(", ")} per GPU` : "";
 }

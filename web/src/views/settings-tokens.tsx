@@ -1,12 +1,12 @@
-// Who may come in: tokens of the project, made and revoked here by an ADMIN.
+// The project’s tokens: an ADMIN creates and revokes them here.
 import { useEffect, useState } from "preact/hooks";
-import { ask, insist, wordsOf } from "../api/request.ts";
+import { messageOf, request, requestWithRetry } from "../api/request.ts";
 import { CreateToken, RevokeToken, type Role, Tokens, type TokensResult } from "../generated/api.ts";
 import { words } from "../format.ts";
-import { told } from "../live/told.ts";
+import { runMutation } from "../live/run-mutation.ts";
 import { may, viewer } from "../live/viewer.ts";
 import { Chip } from "../ui/chip.tsx";
-import { confirmed } from "../ui/confirm.tsx";
+import { confirm } from "../ui/confirm.tsx";
 import { Copy } from "../ui/copy.tsx";
 import { Field, Panel, Problem } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
@@ -16,26 +16,26 @@ type Token = TokensResult["tokens"]["nodes"][number];
 export function TokensPanel() {
   const [tokens, setTokens] = useState<readonly Token[] | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
-  const [made, setMade] = useState<string | null>(null);
+  const [secret, setSecret] = useState<string | null>(null);
   const isAdmin = viewer.value !== null && may("ADMIN");
   const load = () => {
     if (!isAdmin) return;
-    ask(Tokens, {})
-      .then((found) => setTokens(found.tokens.nodes))
-      .catch((error: unknown) => setProblem(wordsOf(error)));
+    request(Tokens, {})
+      .then((loaded) => setTokens(loaded.tokens.nodes))
+      .catch((error: unknown) => setProblem(messageOf(error)));
   };
   useEffect(load, [isAdmin]);
 
   const revoke = async (token: Token) => {
     const isMine = token.id === viewer.value?.token.id;
-    const yes = await confirmed({
+    const isConfirmed = await confirm({
       title: `Revoke ${token.name}?`,
-      body: `Whoever uses it is cut off within seconds. What it has asked for goes on.${isMine ? " It is the one you use now." : ""}`,
+      body: `Clients that use it lose access within seconds. Operations that it requested continue.${isMine ? " You are signed in with this token." : ""}`,
       action: "Revoke",
       isDangerous: true,
     });
-    if (!yes) return;
-    await told(async () => (await insist(RevokeToken, { input: { id: token.id } })).revokeToken.errors, { refused: "Not revoked" });
+    if (!isConfirmed) return;
+    await runMutation(async () => (await requestWithRetry(RevokeToken, { input: { id: token.id } })).revokeToken.errors, { rejected: "Token not revoked" });
     load();
   };
 
@@ -48,9 +48,9 @@ export function TokensPanel() {
           <tr>
             <th scope="col">Name</th>
             <th scope="col">Role</th>
-            <th scope="col">Last use</th>
+            <th scope="col">Last used</th>
             <th scope="col">
-              <span class="hidden">Do</span>
+              <span class="hidden">Actions</span>
             </th>
           </tr>
         </thead>
@@ -63,7 +63,7 @@ export function TokensPanel() {
                 </span>
               </td>
               <td data-label="Role">{words(token.role)}</td>
-              <td data-label="Last use">
+              <td data-label="Last used">
                 {token.lastUsedAt ? (
                   <span>
                     <Since at={token.lastUsedAt} /> ago
@@ -73,7 +73,7 @@ export function TokensPanel() {
                 )}
               </td>
               <td class="right">
-                {isOver(token) ? (
+                {isInactive(token) ? (
                   <Chip tone="off">{token.revokedAt ? "Revoked" : "Expired"}</Chip>
                 ) : (
                   <button type="button" class="button small danger" aria-label={`Revoke ${token.name}`} onClick={() => revoke(token)}>
@@ -86,17 +86,17 @@ export function TokensPanel() {
         </tbody>
       </table>
       <div class="body foot">
-        {made && (
+        {secret && (
           <div class="secret" role="status">
             <span>
-              <strong>Shown once.</strong> <span class="mono">{made}</span>
+              <strong>Copy it now, it is shown only once:</strong> <span class="mono">{secret}</span>
             </span>
-            <Copy text={made} label="the token" />
+            <Copy text={secret} label="the token" />
           </div>
         )}
         <NewToken
-          done={(secret) => {
-            setMade(secret);
+          onCreated={(created) => {
+            setSecret(created);
             load();
           }}
         />
@@ -105,27 +105,27 @@ export function TokensPanel() {
   );
 }
 
-function NewToken({ done }: { done: (secret: string) => void }) {
+function NewToken({ onCreated }: { onCreated: (secret: string) => void }) {
   const [name, setName] = useState("");
   const [role, setRole] = useState<Role>("OPERATOR");
   const [days, setDays] = useState("");
-  const [wrong, setWrong] = useState<string | undefined>();
+  const [error, setError] = useState<string | undefined>();
   const submit = async (event: Event) => {
     event.preventDefault();
     try {
       const expiresAt = days ? new Date(Date.now() + Number(days) * 86_400_000).toISOString() : null;
-      const payload = (await ask(CreateToken, { input: { name: name.trim(), role, expiresAt } })).createToken;
-      setWrong(payload.errors[0]?.message);
+      const payload = (await request(CreateToken, { input: { name: name.trim(), role, expiresAt } })).createToken;
+      setError(payload.errors[0]?.message);
       if (!payload.secret) return;
       setName("");
-      done(payload.secret);
-    } catch (error) {
-      setWrong(wordsOf(error));
+      onCreated(payload.secret);
+    } catch (caught) {
+      setError(messageOf(caught));
     }
   };
   return (
     <form class="inline-form" onSubmit={submit}>
-      <Field label="New token for" error={wrong} hint="what it is for">
+      <Field label="New token’s name" error={error} hint="what it is used for">
         {(ids) => <input {...ids} value={name} onInput={(event) => setName(event.currentTarget.value)} autocomplete="off" placeholder="backend" />}
       </Field>
       <Field label="Role">
@@ -137,23 +137,23 @@ function NewToken({ done }: { done: (secret: string) => void }) {
           </select>
         )}
       </Field>
-      <Field label="Good for">
+      <Field label="Expires">
         {(ids) => (
           <select {...ids} value={days} onChange={(event) => setDays(event.currentTarget.value)}>
-            <option value="">ever</option>
-            <option value="7">a week</option>
-            <option value="90">90 days</option>
-            <option value="365">a year</option>
+            <option value="">never</option>
+            <option value="7">in 7 days</option>
+            <option value="90">in 90 days</option>
+            <option value="365">in 1 year</option>
           </select>
         )}
       </Field>
-      <button type="submit" class="button" disabled={!name.trim()}>
-        Make it
+      <button type="submit" class="button" aria-label="Create token" disabled={!name.trim()}>
+        Create
       </button>
     </form>
   );
 }
 
-function isOver(token: Token): boolean {
+function isInactive(token: Token): boolean {
   return token.revokedAt !== null || (token.expiresAt !== null && Date.parse(token.expiresAt) < Date.now());
 }

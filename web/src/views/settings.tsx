@@ -1,16 +1,16 @@
-// The server, its caches, who may come in, and how its messages are signed.
+// Server information, caches, tokens and the webhook secret.
 import { useEffect, useState } from "preact/hooks";
-import { ask, insist, wordsOf } from "../api/request.ts";
+import { messageOf, request, requestWithRetry } from "../api/request.ts";
 import {
-  About, type AboutResult, type BreakerState, Caches, type CachesResult, ClearCache, RotateWebhookSecret, SyncFleet,
+  ServerInfo, type ServerInfoResult, type BreakerState, Caches, type CachesResult, ClearCache, RotateWebhookSecret, SyncFleet,
 } from "../generated/api.ts";
 import { count, moment, words } from "../format.ts";
 import { toast } from "../live/toasts.ts";
-import { told } from "../live/told.ts";
+import { runMutation } from "../live/run-mutation.ts";
 import { may, runsServer, viewer } from "../live/viewer.ts";
 import { signOut } from "../session.ts";
 import { Chip, type Tone } from "../ui/chip.tsx";
-import { confirmed } from "../ui/confirm.tsx";
+import { confirm } from "../ui/confirm.tsx";
 import { Copy } from "../ui/copy.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Panel, Problem } from "../ui/parts.tsx";
@@ -33,36 +33,36 @@ export function SettingsView() {
           {runsServer() && <CachesPanel />}
         </div>
         <div class="stack">
-          <You />
+          <CurrentToken />
           <TokensPanel />
-          <Secret />
+          <WebhookSecret />
         </div>
       </div>
     </div>
   );
 }
 
-function You() {
-  const who = viewer.value;
+function CurrentToken() {
+  const current = viewer.value;
   return (
-    <Panel title="You">
+    <Panel title="Current token">
       <dl class="facts body">
-        <dt>Token</dt>
-        <dd>{who?.token.name ?? "–"}</dd>
+        <dt>Name</dt>
+        <dd>{current?.token.name ?? "–"}</dd>
         <dt>Project</dt>
-        <dd>{who?.project.name ?? "–"}</dd>
-        <dt>May</dt>
-        <dd>{who ? ROLES[who.role] : "–"}</dd>
-        {who?.token.expiresAt && (
+        <dd>{current?.project.name ?? "–"}</dd>
+        <dt>Role</dt>
+        <dd>{current ? ROLES[current.role] : "–"}</dd>
+        {current?.token.expiresAt && (
           <>
-            <dt>Until</dt>
-            <dd>{moment(who.token.expiresAt)}</dd>
+            <dt>Expires</dt>
+            <dd>{moment(current.token.expiresAt)}</dd>
           </>
         )}
       </dl>
       <p class="body foot">
         <button type="button" class="button small" onClick={() => signOut()}>
-          Use another token
+          Sign out
         </button>
       </p>
     </Panel>
@@ -70,38 +70,38 @@ function You() {
 }
 
 const ROLES = {
-  READER: "read and watch (READER)",
-  OPERATOR: "read, watch and ask for things (OPERATOR)",
-  ADMIN: "do everything in the project (ADMIN)",
+  READER: "READER: read and subscribe",
+  OPERATOR: "OPERATOR: read, subscribe, change instances",
+  ADMIN: "ADMIN: everything in the project",
 } as const;
 
 const BREAKER: Record<BreakerState, { tone: Tone; text: string }> = {
-  CLOSED: { tone: "good", text: "Called as usual" },
-  HALF_OPEN: { tone: "leaving", text: "The next call decides" },
-  OPEN: { tone: "bad", text: "Not called for a while" },
+  CLOSED: { tone: "good", text: "Closed (normal)" },
+  HALF_OPEN: { tone: "warning", text: "Half open (testing)" },
+  OPEN: { tone: "bad", text: "Open (calls suspended)" },
 };
 
 function Server() {
-  const [info, setInfo] = useState<AboutResult["serverInfo"] | null>(null);
+  const [info, setInfo] = useState<ServerInfoResult["serverInfo"] | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const load = () => {
     setProblem(null);
-    ask(About, {})
-      .then((found) => setInfo(found.serverInfo))
-      .catch((error: unknown) => setProblem(wordsOf(error)));
+    request(ServerInfo, {})
+      .then((loaded) => setInfo(loaded.serverInfo))
+      .catch((error: unknown) => setProblem(messageOf(error)));
   };
   useEffect(load, []);
-  const compare = () =>
-    told(async () => {
-      const { report, errors } = (await insist(SyncFleet, {})).syncFleet;
-      if (report) toast({ kind: "good", title: `${count(report.compared, "instance")} compared with the provider`, text: changes(report) });
+  const sync = () =>
+    runMutation(async () => {
+      const { report, errors } = (await requestWithRetry(SyncFleet, {})).syncFleet;
+      if (report) toast({ kind: "good", title: `Compared ${count(report.compared, "instance")} with the provider`, text: changes(report) });
       return errors;
     });
   return (
     <Panel
       title="Server"
       aside={
-        <button type="button" class="icon-button" aria-label="Read again" onClick={load}>
+        <button type="button" class="icon-button" aria-label="Refresh" onClick={load}>
           <Icon name="refresh" size={16} />
         </button>
       }
@@ -110,13 +110,13 @@ function Server() {
       <dl class="facts body">
         <dt>Version</dt>
         <dd>{info?.version ?? "–"}</dd>
-        <dt>Running for</dt>
+        <dt>Uptime</dt>
         <dd>{info ? <Since at={info.startedAt} /> : "–"}</dd>
         <dt>Provider</dt>
         <dd>
           {info ? (
             <>
-              <span class="mono">{info.provider.host}</span> {info.provider.isSimulator && <Chip tone="leaving">Simulator: nothing real, nothing billed</Chip>}
+              <span class="mono">{info.provider.host}</span> {info.provider.isSimulator && <Chip tone="warning">Simulator (no charges)</Chip>}
             </>
           ) : (
             "–"
@@ -137,16 +137,16 @@ function Server() {
         <dt>Database</dt>
         <dd>{info ? `PostgreSQL ${info.database.version}, ${words(info.database.kind).toLowerCase()}` : "–"}</dd>
         <dt>Workers</dt>
-        <dd>{info ? info.workers || <Chip tone="bad">None: accepted work waits</Chip> : "–"}</dd>
+        <dd>{info ? info.workers || <Chip tone="bad">None: jobs are waiting</Chip> : "–"}</dd>
         <dt>Event log</dt>
-        <dd>{info ? <Chip tone={info.eventLog.hasSequencer && info.eventLog.isFollowed ? "good" : "bad"}>{logWords(info.eventLog)}</Chip> : "–"}</dd>
+        <dd>{info ? <Chip tone={info.eventLog.hasSequencer && info.eventLog.isFollowed ? "good" : "bad"}>{logStatus(info.eventLog)}</Chip> : "–"}</dd>
         <dt>Caches</dt>
-        <dd>{info ? (info.features.sharesCaches ? "shared between processes" : "each process its own") : "–"}</dd>
+        <dd>{info ? (info.features.sharesCaches ? "shared between processes" : "one per process") : "–"}</dd>
       </dl>
       <div class="body foot">
-        <button type="button" class="button small" disabled={!may("OPERATOR")} onClick={compare}>
+        <button type="button" class="button small" disabled={!may("OPERATOR")} onClick={sync}>
           <Icon name="refresh" size={12} />
-          Compare with the provider now
+          Sync with provider
         </button>
       </div>
       {info && (
@@ -166,34 +166,34 @@ function Server() {
   );
 }
 
-function logWords(log: AboutResult["serverInfo"]["eventLog"]): string {
-  if (!log.hasSequencer) return "Nobody orders new events";
-  return log.isFollowed ? "Followed" : "Not followed by this process";
+function logStatus(log: ServerInfoResult["serverInfo"]["eventLog"]): string {
+  if (!log.hasSequencer) return "No sequencer: new events are delayed";
+  return log.isFollowed ? "Following" : "Not followed by this process";
 }
 
 function changes(report: Record<"started" | "stopped" | "reclaimed" | "gone" | "noted", number>): string {
-  const found = Object.entries(report).filter(([name, number]) => name !== "compared" && number > 0);
-  return found.length ? found.map(([name, number]) => `${number} ${name}`).join(", ") : "Nothing differs";
+  const differences = Object.entries(report).filter(([name, number]) => name !== "compared" && number > 0);
+  return differences.length ? differences.map(([name, number]) => `${number} ${name}`).join(", ") : "No differences";
 }
 
 function CachesPanel() {
   const [caches, setCaches] = useState<CachesResult["cacheStats"] | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const load = () => {
-    ask(Caches, {})
-      .then((found) => setCaches(found.cacheStats))
-      .catch((error: unknown) => setProblem(wordsOf(error)));
+    request(Caches, {})
+      .then((loaded) => setCaches(loaded.cacheStats))
+      .catch((error: unknown) => setProblem(messageOf(error)));
   };
   useEffect(load, []);
   const clear = async (name: string) => {
-    await told(async () => (await insist(ClearCache, { input: { name } })).clearCache.errors, { done: "Emptied" });
+    await runMutation(async () => (await requestWithRetry(ClearCache, { input: { name } })).clearCache.errors, { succeeded: "Cache cleared" });
     load();
   };
   return (
     <Panel
       title="Caches"
       aside={
-        <button type="button" class="icon-button" aria-label="Read the caches again" onClick={load}>
+        <button type="button" class="icon-button" aria-label="Refresh caches" onClick={load}>
           <Icon name="refresh" size={16} />
         </button>
       }
@@ -203,12 +203,12 @@ function CachesPanel() {
         <thead>
           <tr>
             <th scope="col">Cache</th>
-            <th scope="col" class="right">Values</th>
+            <th scope="col" class="right">Entries</th>
             <th scope="col" class="right">Hits</th>
             <th scope="col" class="right">Misses</th>
-            <th scope="col" class="right">Ratio</th>
+            <th scope="col" class="right">Hit ratio</th>
             <th scope="col">
-              <span class="hidden">Do</span>
+              <span class="hidden">Actions</span>
             </th>
           </tr>
         </thead>
@@ -216,13 +216,13 @@ function CachesPanel() {
           {(caches ?? []).map((cache) => (
             <tr key={cache.name}>
               <td data-label="Cache">{cache.name}</td>
-              <td data-label="Values" class="right">{cache.size}</td>
+              <td data-label="Entries" class="right">{cache.size}</td>
               <td data-label="Hits" class="right">{cache.hits}</td>
               <td data-label="Misses" class="right">{cache.misses}</td>
-              <td data-label="Ratio" class="right">{cache.hits + cache.misses > 0 ? `${Math.round(cache.ratio * 100)} %` : "–"}</td>
+              <td data-label="Hit ratio" class="right">{cache.hits + cache.misses > 0 ? `${Math.round(cache.ratio * 100)} %` : "–"}</td>
               <td class="right">
-                <button type="button" class="button small" aria-label={`Empty ${cache.name}`} onClick={() => clear(cache.name)}>
-                  Empty
+                <button type="button" class="button small" aria-label={`Clear ${cache.name}`} onClick={() => clear(cache.name)}>
+                  Clear
                 </button>
               </td>
             </tr>
@@ -233,18 +233,18 @@ function CachesPanel() {
   );
 }
 
-function Secret() {
+function WebhookSecret() {
   const [secret, setSecret] = useState<string | null>(null);
   const rotate = async () => {
-    const yes = await confirmed({
-      title: "Make a new webhook secret?",
-      body: "It is shown once. For a day, messages are signed with the old one as well, so that receivers can change over.",
-      action: "Make a new one",
+    const isConfirmed = await confirm({
+      title: "Rotate the webhook secret?",
+      body: "The new secret is shown once. For 24 hours deliveries are signed with the old one as well, so that receivers can switch.",
+      action: "Rotate secret",
       isDangerous: true,
     });
-    if (!yes) return;
-    await told(async () => {
-      const payload = (await insist(RotateWebhookSecret, { input: {} })).rotateWebhookSecret;
+    if (!isConfirmed) return;
+    await runMutation(async () => {
+      const payload = (await requestWithRetry(RotateWebhookSecret, { input: {} })).rotateWebhookSecret;
       setSecret(payload.secret);
       return payload.errors;
     });
@@ -252,7 +252,7 @@ function Secret() {
   return (
     <Panel title="Webhook secret">
       <div class="body">
-        <p class="muted">Messages to webhooks are signed with it, so that receivers know that they come from here.</p>
+        <p class="muted">Webhook deliveries are signed with this secret, so that receivers can verify the sender.</p>
         {secret && (
           <div class="secret">
             <span class="mono">{secret}</span>
@@ -261,7 +261,7 @@ function Secret() {
         )}
         <button type="button" class="button small" disabled={!may("ADMIN")} onClick={rotate}>
           <Icon name="key" size={14} />
-          Make a new one
+          Rotate secret
         </button>
       </div>
     </Panel>

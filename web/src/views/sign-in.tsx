@@ -1,5 +1,6 @@
+// The sign-in form, shown without a valid token.
 import { useState } from "preact/hooks";
-import { refused, signIn } from "../session.ts";
+import { signIn, signInError } from "../session.ts";
 import { Flame } from "../ui/icons.tsx";
 import { Field } from "../ui/parts.tsx";
 
@@ -17,12 +18,12 @@ export function SignIn() {
           <Flame />
           <span>Pilotlight</span>
         </p>
-        <h1>Who is there?</h1>
+        <h1>Sign in</h1>
         <p class="muted">
-          Paste a token. Whoever runs this server makes one with <code>pilotlight token create NAME --role OPERATOR</code>. It
-          is kept in this tab only.
+          Enter a token. An administrator creates one with <code>pilotlight token create NAME --role OPERATOR</code>. It is
+          stored in this tab only.
         </p>
-        <Field label="Token" error={refused.value ?? undefined} hint="begins with pl_">
+        <Field label="Token" error={signInError.value ?? undefined} hint="starts with pl_">
           {(ids) => (
             <input
               {...ids}

@@ -1,0 +1,183 @@
+"""Event sources of subscriptions: a resolver returns one, and a broadcast follows it for all equal subscriptions.
+
+A source can also be iterated directly, which is what the GraphQL library does where there is no broadcast.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import structlog
+
+from server.db.outages import is_database_unavailable
+from server.events.event import Cursor, Event
+from server.events.reader import EventReader
+from server.events.tail import Tail
+
+log = structlog.get_logger(__name__)
+
+WINDOW = 256  # messages that a broadcast keeps for subscribers that are slightly behind
+STATS_INTERVAL = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEvent:
+    """One message before it is executed. Versions must rise; 0: it has none."""
+
+    position: int
+    item: Any
+    version: int = 0
+    cursor: str | None = None
+    is_last: bool = False
+
+
+class EventSource(ABC):
+    """A broadcast keeps the last `window` messages; `after` is the cursor that this subscriber resumes from."""
+
+    window: int = WINDOW
+    after: Cursor | None = None
+    has_snapshot: bool = False  # whether the present state is sent before the changes
+    accepts_cursor: bool = False  # whether a subscriber may resume from a cursor
+    replays_missed: bool = True  # whether a slow subscriber still gets every message
+
+    @abstractmethod
+    def head(self) -> int:
+        """The newest position; later messages have a higher one."""
+
+    @abstractmethod
+    def follow(self, started: Callable[[Cursor], None]) -> AsyncGenerator[SourceEvent]:
+        """Endless; calls `started` with the cursor after which the messages begin."""
+
+    async def snapshot(self) -> SourceEvent | None:
+        """The present state, sent before the changes; None for a source of changes only."""
+        return None
+
+    @abstractmethod
+    def replay(self, after: Cursor) -> EventReader:
+        """The event log after that cursor; only for sources that read the log."""
+
+    @abstractmethod
+    def to_source_event(self, event: Event, epoch: int) -> SourceEvent | None:
+        """The message for a logged event; None if it produces none."""
+
+    async def __aiter__(self) -> AsyncGenerator[Any]:
+        version = 0
+        first = await self.snapshot()
+        if first is not None:
+            version = first.version
+            yield first.item
+            if first.is_last:
+                return
+        async for event in self._events(first):
+            if event.version and event.version <= version:
+                continue
+            version = event.version
+            yield event.item
+            if event.is_last:
+                return
+
+    async def _events(self, first: SourceEvent | None) -> AsyncGenerator[SourceEvent]:
+        async for event in self.follow(lambda _: None):
+            yield event
+
+
+class LogSource(EventSource):
+    """Reads the event log: `show` makes a message of an event, `state` reads the present state.
+
+    The conditions are those of `Tail.subscribe`.
+    """
+
+    def __init__(
+        self,
+        tail: Tail,
+        *,
+        show: Callable[[Event, str], SourceEvent | None],
+        state: Callable[[], Awaitable[SourceEvent]] | None = None,
+        after: Cursor | None = None,
+        **conditions: Any,
+    ) -> None:
+        self._tail = tail
+        self._show = show
+        self._conditions = conditions
+        self._state = state
+        self.after = after
+        self.has_snapshot = state is not None
+        self.accepts_cursor = state is None
+
+    def head(self) -> int:
+        return self._tail.head().position
+
+    async def follow(self, started: Callable[[Cursor], None]) -> AsyncGenerator[SourceEvent]:
+        async with self._tail.subscribe(after=None, **self._conditions) as events:
+            started(events.cursor)
+            async for event in self._shown(events):
+                yield event
+
+    async def snapshot(self) -> SourceEvent | None:
+        return None if self._state is None else await self._state()
+
+    def replay(self, after: Cursor) -> EventReader:
+        return self._tail.subscribe(after=after, **self._conditions)
+
+    def to_source_event(self, event: Event, epoch: int) -> SourceEvent | None:
+        cursor = str(Cursor(epoch, event.position))
+        try:
+            return self._show(event, cursor)
+        except Exception as error:  # noqa: BLE001  # sent as an error in its place: skipping it would be a silent gap
+            return SourceEvent(event.position, error, cursor=cursor)
+
+    async def _events(self, first: SourceEvent | None) -> AsyncGenerator[SourceEvent]:
+        after = self.after if first is None or first.cursor is None else Cursor.parse(first.cursor)
+        async with self._tail.subscribe(after=after, **self._conditions) as events:
+            async for event in self._shown(events):
+                yield event
+
+    async def _shown(self, events: EventReader) -> AsyncGenerator[SourceEvent]:
+        async for event in events:
+            shown = self.to_source_event(event, events.epoch)
+            if shown is not None:
+                yield shown
+
+
+class StatsSource(EventSource):
+    """Reads a value once a second and sends it when it has changed. A slow subscriber gets only the latest value."""
+
+    window = 1
+    replays_missed = False
+
+    def __init__(self, read: Callable[[], Awaitable[Any]], *, same: Callable[[Any, Any], bool]) -> None:
+        self._read = read
+        self._same = same
+
+    def head(self) -> int:
+        return 0
+
+    async def follow(self, started: Callable[[Cursor], None]) -> AsyncGenerator[SourceEvent]:
+        started(Cursor(0, 0))
+        last: Any = None
+        number = 0
+        while True:
+            value = await self._value()
+            if value is not None and (last is None or not self._same(last, value)):
+                last = value
+                number += 1
+                yield SourceEvent(number, value)
+            await asyncio.sleep(STATS_INTERVAL.total_seconds())
+
+    async def _value(self) -> Any:
+        try:
+            return await self._read()
+        except Exception as error:
+            if not is_database_unavailable(error):
+                raise
+            log.warning("stats.database_away", error=type(error).__name__)
+            return None
+
+    def replay(self, after: Cursor) -> EventReader:
+        raise LookupError("statistics have no past")
+
+    def to_source_event(self, event: Event, epoch: int) -> SourceEvent | None:
+        raise LookupError("statistics are not made of events")

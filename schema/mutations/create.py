@@ -1,0 +1,173 @@
+"""Mutations: createInstance, deleteInstance."""
+
+from typing import Annotated
+
+import strawberry
+
+from schema import ids
+from schema.context import Info
+from schema.errors import RefusalsAsErrors
+from schema.inputs import (
+    KEY,
+    Input,
+    InstanceInput,
+    KeyValueInput,
+    MoneyInput,
+    MutationInput,
+    PortInput,
+    are_unique,
+    mapping,
+)
+from schema.mutations.payloads import InstancePayload
+from schema.permissions import Requires
+from schema.types.health import HealthCheckInput
+from schema.types.money import MICROS_PER_E5
+from server.conversion import convert
+from server.enums import Billing, PlacementOrder, Role
+from server.errors import Problem
+from server.instances import drafts
+from server.instances.commands import create, delete
+
+
+@strawberry.input(one_of=True, description="Source of an instance: a template or an image.")
+class InstanceSource:
+    template_id: strawberry.ID | None = strawberry.field(
+        default=strawberry.UNSET,
+        description="Id of a provider template: image, ports, environment, command, disk, tools, lowest CUDA version.",
+    )
+    image: str | None = strawberry.field(default=strawberry.UNSET, description="Container image, such as nginx:1.27.")
+
+
+@strawberry.input(description="The instance to create. Give exactly one of source, templateId and image.")
+class CreateInstanceInput(MutationInput):
+    name: str = strawberry.field(description="Name, 1 to 255 characters, unique among instances that are not deleted.")
+    product_name: str = strawberry.field(description="Product name, such as RTX 4090 24GB.")
+    source: InstanceSource | None = strawberry.field(default=None, description="Template or image.")
+    template_id: strawberry.ID | None = strawberry.field(
+        default=None, description="Id of a provider template; short for `source: {templateId: ...}`."
+    )
+    image: str | None = strawberry.field(
+        default=None, description="Container image, such as nginx:1.27; short for `source: {image: ...}`."
+    )
+    registry_auth_id: strawberry.ID | None = strawberry.field(
+        default=None, description="Id of a stored registry credential for a private image; overrides the template's."
+    )
+    gpu_count: int = strawberry.field(default=1, description="Number of GPUs, 1 to 8.")
+    rootfs_size_gb: int | None = strawberry.field(
+        default=None, description="Root disk, 10 to 1000 GB. Default: the template's, but at least 60."
+    )
+    region: str | None = strawberry.field(default=None, description="Region to try first, such as AS-SGP-02.")
+    regions: list[str] | None = strawberry.field(
+        default=None,
+        description='Regions to try next, in order; "ANY" is every region. Default: the server\'s, or any.',
+    )
+    placement: PlacementOrder | None = strawberry.field(
+        default=None,
+        description="Order in which regions are tried. Default: PRICE if any region will do, else REGION_ORDER.",
+    )
+    billing: Billing = strawberry.field(default=Billing.SPOT_THEN_ON_DEMAND, description="Billing option.")
+    max_hourly_price: MoneyInput | None = strawberry.field(
+        default=None,
+        description="Maximum price per hour of the whole instance, all GPUs together: 0.001 to 1000 USD. "
+        "`{amountMicros: 350000}` is 0.35 USD.",
+    )
+    env: list[KeyValueInput] | None = strawberry.field(
+        default=None, description="Environment variables, at most 100; they override the template's."
+    )
+    ports: list[PortInput] | None = strawberry.field(
+        default=None, description="Ports to expose, at most 15; they replace the template's."
+    )
+    command: str | None = strawberry.field(default=None, description="Start command; replaces the template's.")
+    labels: list[KeyValueInput] | None = strawberry.field(default=None, description="Your own labels, at most 64.")
+    health_check: HealthCheckInput | None = strawberry.field(
+        default=None, description="Health check before the instance becomes READY."
+    )
+    webhook_url: str | None = strawberry.field(
+        default=None,
+        description="URL that receives the instance's events as signed webhooks: http or https, publicly reachable.",
+    )
+    idempotency_key: str | None = strawberry.field(default=None, description=KEY)
+
+    def to_draft(self) -> drafts.CreateDraft:
+        price = self.max_hourly_price
+        unreadable: list[Problem] = []
+        if price is not None and price.currency != "USD":
+            path = ("input", "maxHourlyPrice", "currency")
+            unreadable.append(Problem("INVALID_MAX_HOURLY_PRICE", "The provider bills in USD.", path))
+        if not are_unique(self.env or []):
+            unreadable.append(Problem("INVALID_ENV", "A name is given twice.", ("input", "env")))
+        if not are_unique(self.labels or []):
+            unreadable.append(Problem("INVALID_LABEL", "A name is given twice.", ("input", "labels")))
+        template_id, image = self.template_id, self.image
+        if self.source is not None:
+            if template_id is not None or image is not None:
+                message = "Give exactly one of source, templateId and image."
+                unreadable.append(Problem("INVALID_SOURCE", message, ("input", "source")))
+            template_id = None if self.source.template_id is strawberry.UNSET else self.source.template_id
+            image = None if self.source.image is strawberry.UNSET else self.source.image
+        return convert(
+            drafts.CreateDraft,
+            self,
+            template_id=None if template_id is None else str(template_id),
+            image=image,
+            registry_auth_id=None if self.registry_auth_id is None else str(self.registry_auth_id),
+            regions=tuple(self.regions or ()),
+            max_hourly_price_e5=None if price is None else price.amount_micros // MICROS_PER_E5,
+            env=None if self.env is None else mapping(self.env),
+            ports=None if self.ports is None else tuple(drafts.Port(port.port, port.type) for port in self.ports),
+            labels=mapping(self.labels or []),
+            health_check=(self.health_check or HealthCheckInput()).to_draft(),
+            unreadable=tuple(unreadable),
+        )
+
+
+@strawberry.type(description="The accepted instance, being created.")
+class CreateInstancePayload(InstancePayload):
+    pass
+
+
+@strawberry.input(description="The instance to delete.")
+class DeleteInstanceInput(InstanceInput):
+    pass
+
+
+@strawberry.type(description="The instance, being deleted.")
+class DeleteInstancePayload(InstancePayload):
+    pass
+
+
+@strawberry.type
+class InstanceMutations:
+    @strawberry.mutation(
+        description="Create an instance. Returns at once; follow the operation or subscribe to updates.",
+        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    )
+    async def create_instance(self, info: Info, input: Annotated[CreateInstanceInput, Input]) -> CreateInstancePayload:
+        services = info.context.services
+        accepted = await create.create_instance(
+            services.creates,
+            services.catalog,
+            input.to_draft(),
+            by=info.context.caller,
+            defaults=create.Defaults(
+                regions=services.settings.default_regions,
+                estimated_ready_time=services.settings.estimated_ready_time,
+                private_addresses=services.settings.allow_private_webhooks,
+            ),
+        )
+        return CreateInstancePayload.of(accepted, info)
+
+    @strawberry.mutation(
+        description="Delete an instance in any status. An operation in progress is superseded.",
+        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    )
+    async def delete_instance(self, info: Info, input: Annotated[DeleteInstanceInput, Input]) -> DeleteInstancePayload:
+        instance_id = ids.parse(ids.INSTANCE, input.id, ("input", "id"))
+        accepted = await delete.accept_delete(
+            info.context.services.database,
+            instance_id,
+            by=info.context.caller,
+            key=input.idempotency_key,
+            expected_version=input.expected_version,
+        )
+        return DeleteInstancePayload.of(accepted, info)

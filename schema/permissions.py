@@ -1,0 +1,38 @@
+"""Role checks of fields: READER for queries and subscriptions, OPERATOR for mutations, ADMIN for tokens."""
+
+from typing import Any
+
+from graphql import GraphQLError
+from strawberry.extensions.field_extension import AsyncExtensionResolver, FieldExtension
+
+from schema.context import Info
+from server.enums import Role
+
+
+class Requires(FieldExtension):
+    """Refuses callers below a role, before the resolver runs."""
+
+    def __init__(self, role: Role) -> None:
+        self.role = role
+
+    async def resolve_async(self, next_: AsyncExtensionResolver, source: Any, info: Info, **kwargs: Any) -> Any:  # type: ignore[override]
+        if not info.context.caller.may(self.role):
+            raise forbidden(f"This needs a token with the role {self.role}.")
+        return await next_(source, info, **kwargs)
+
+
+class RequiresServerAdmin(FieldExtension):
+    """Refuses callers that are not server administrators: an ADMIN of one project may not affect all projects."""
+
+    async def resolve_async(self, next_: AsyncExtensionResolver, source: Any, info: Info, **kwargs: Any) -> Any:  # type: ignore[override]
+        await require_server_admin(info, "This")
+        return await next_(source, info, **kwargs)
+
+
+async def require_server_admin(info: Info, what: str) -> None:
+    if not await info.context.is_server_admin():
+        raise forbidden(f"{what} needs a token with the role ADMIN of the project `default`.")
+
+
+def forbidden(message: str) -> GraphQLError:
+    return GraphQLError(message, extensions={"code": "FORBIDDEN", "retryable": False})

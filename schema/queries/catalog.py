@@ -1,0 +1,125 @@
+"""Queries of the provider's catalog: products, regions, templates, registryAuths, quote, cacheStats."""
+
+from dataclasses import replace
+from typing import Annotated
+
+import strawberry
+from graphql import GraphQLError
+
+from schema.context import Info
+from schema.errors import errors_of
+from schema.inputs import Input, Which
+from schema.mutations.create import CreateInstanceInput
+from schema.permissions import Requires, RequiresServerAdmin
+from schema.types.catalog import CacheStats, Product, Quote, Region, RegistryAuthType, Template, TemplateChannel
+from server.catalog.offers import offers
+from server.conversion import convert
+from server.enums import Role
+from server.errors import ProviderNotFound, Refused
+from server.instances.availability import refuse
+from server.instances.quote import Defaults, quote_draft
+
+MAX_TEXT_LENGTH = 255
+MAX_KEYS = 100
+
+
+@strawberry.input(description="Filter for products. Without a filter: all.")
+class ProductFilter:
+    name: str | None = strawberry.field(default=None, description="Part of the product name, such as 4090.")
+    regions: list[str] | None = strawberry.field(default=None, description="Any of these regions.")
+    available_only: bool = strawberry.field(default=False, description="Only products in stock, in any billing mode.")
+
+
+@strawberry.input(description="The input of createInstance; name and source are optional.")
+class QuoteInput(CreateInstanceInput):
+    name: str | None = strawberry.field(default=None, description="Ignored.")  # type: ignore[assignment]
+
+
+@strawberry.type
+class CatalogQueries:
+    @strawberry.field(description="Products by region, with prices and stock.", extensions=[Requires(Role.READER)])
+    async def products(self, info: Info, filter: Annotated[ProductFilter | None, Which] = None) -> list[Product]:
+        filter = filter or ProductFilter()
+        matching = await offers(
+            info.context.services.catalog,
+            name=_checked_text(filter.name),
+            regions=[_checked_text(region) or "" for region in (filter.regions or [])[:MAX_KEYS]],
+            available_only=filter.available_only,
+        )
+        return [Product.of(offer) for offer in matching]
+
+    @strawberry.field(description="The provider's regions.", extensions=[Requires(Role.READER)])
+    async def regions(self, info: Info) -> list[Region]:
+        return [Region.of(cluster) for cluster in await info.context.services.catalog.regions()]
+
+    @strawberry.field(description="Templates: private, official and community.", extensions=[Requires(Role.READER)])
+    async def templates(
+        self,
+        info: Info,
+        name: Annotated[str | None, strawberry.argument(description="Part of the name, such as comfy.")] = None,
+        channels: Annotated[
+            list[TemplateChannel] | None, strawberry.argument(description="Any of these channels. Default: all.")
+        ] = None,
+    ) -> list[Template]:
+        known = [channel.value for channel in channels or [] if channel is not TemplateChannel.OTHER]
+        templates = await info.context.services.catalog.templates(name=_checked_text(name), channels=known)
+        return [Template.of(template) for template in templates]
+
+    @strawberry.field(description="One template; null if not found.", extensions=[Requires(Role.READER)])
+    async def template(
+        self,
+        info: Info,
+        id: Annotated[strawberry.ID, strawberry.argument(description="The provider's id of the template.")],
+    ) -> Template | None:
+        if not 1 <= len(id) <= MAX_TEXT_LENGTH:
+            return None
+        try:
+            return Template.of(await info.context.services.catalog.template(str(id)))
+        except ProviderNotFound:
+            return None
+
+    @strawberry.field(
+        description="Stored credentials for image registries, without passwords.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def registry_auths(self, info: Info) -> list[RegistryAuthType]:
+        return [RegistryAuthType.of(auth) for auth in await info.context.services.catalog.registry_auths()]
+
+    @strawberry.field(
+        description="What createInstance would choose now, with its price. Nothing is written or reserved.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def quote(self, info: Info, input: Annotated[QuoteInput, Input]) -> Quote:
+        services = info.context.services
+        input.name = input.name or "quote"
+        draft = input.to_draft()
+        if draft.template_id is None and draft.image is None:
+            draft = replace(draft, image="any")
+        defaults = Defaults(services.settings.default_regions, services.settings.estimated_ready_time)
+        try:
+            draft.check()
+            quote = await quote_draft(services.catalog, draft, defaults=defaults)
+        except Refused as refused:
+            return Quote(errors=list(await errors_of(refused, info)))
+        if quote.best is not None:
+            return Quote.of(quote)
+        try:
+            await refuse(services.catalog, quote)
+        except Refused as refused:
+            return Quote.of(quote, await errors_of(refused, info))
+
+    @strawberry.field(
+        description="Cache statistics of this process. Needs the role ADMIN of the project `default`.",
+        extensions=[RequiresServerAdmin()],
+    )
+    async def cache_stats(self, info: Info) -> list[CacheStats]:
+        return [
+            convert(CacheStats, stats, all_keys=list(stats.keys))
+            for stats in await info.context.services.caches.stats(first=MAX_KEYS)
+        ]
+
+
+def _checked_text(value: str | None) -> str | None:
+    if value is not None and len(value) > MAX_TEXT_LENGTH:
+        raise GraphQLError(f"The text is longer than {MAX_TEXT_LENGTH} characters.", extensions={"code": "BAD_REQUEST"})
+    return value

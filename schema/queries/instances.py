@@ -1,0 +1,101 @@
+"""Queries: instance, instanceByName, instances, sshAccess."""
+
+from typing import Annotated
+
+import strawberry
+
+from schema import ids
+from schema.context import Info
+from schema.filters import InstanceFilter, InstanceOrderBy, OrderDirection
+from schema.inputs import After, First, Id, Which
+from schema.pagination import check_first, parse_order_cursor
+from schema.permissions import Requires
+from schema.types.connection import InstanceConnection
+from schema.types.instance import Instance, SshAccess
+from schema.types.lazy_instance import LazyInstance
+from server.db import tables
+from server.enums import Role
+from server.errors import NotFound
+from server.instances.drafts import name_problems
+from server.instances.queries import fast_page
+from server.instances.queries import instances as reads
+from server.instances.queries.ssh import ssh_access
+
+NO_FILTER = reads.InstanceFilter()
+
+
+@strawberry.type
+class InstanceQueries:
+    @strawberry.field(
+        description="SSH access to an instance, read from the provider now; null if not found or not running. "
+        "Needs the role OPERATOR.",
+        extensions=[Requires(Role.OPERATOR)],
+    )
+    async def ssh_access(
+        self,
+        info: Info,
+        instance_id: Annotated[strawberry.ID, strawberry.argument(description="Id of the instance.")],
+    ) -> SshAccess | None:
+        try:
+            row = await info.context.loaders.instance.load(ids.parse(ids.INSTANCE, instance_id))
+        except NotFound:
+            return None
+        access = None if row is None else await ssh_access(info.context.services.provider_reader, row)
+        return None if access is None else SshAccess.of(access)
+
+    @strawberry.field(description="One instance; null if not found.", extensions=[Requires(Role.READER)])
+    async def instance(self, info: Info, id: Id) -> Instance | None:
+        try:
+            row = await info.context.loaders.instance.load(ids.parse(ids.INSTANCE, id))
+        except NotFound:
+            return None
+        return None if row is None else await _up_to_date(row, info)
+
+    @strawberry.field(
+        description="The instance with this name that is not deleted; null if not found.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def instance_by_name(
+        self, info: Info, name: Annotated[str, strawberry.argument(description="The full name.")]
+    ) -> Instance | None:
+        if any(name_problems(name, ())):
+            return None  # no instance can have such a name
+        async with info.context.read() as session:
+            row = await reads.find_instance_by_name(session, name, project_id=info.context.caller.project_id)
+        return None if row is None else await _up_to_date(row, info)
+
+    @strawberry.field(
+        description="Instances, newest first by default. A cursor is valid only for the order it was created with.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def instances(
+        self,
+        info: Info,
+        filter: Annotated[InstanceFilter | None, Which] = None,
+        order_by: Annotated[
+            InstanceOrderBy | None, strawberry.argument(description="Sort order. Default: newest first.")
+        ] = None,
+        first: First = 50,
+        after: After = None,
+    ) -> InstanceConnection:
+        wanted = NO_FILTER if filter is None else filter.to_domain()
+        order = order_by or InstanceOrderBy()
+        size = check_first(first)
+        place = None if after is None else parse_order_cursor(after, order.name, order.kind)
+        rows = await fast_page.page(
+            info.context.services.database,
+            project_id=info.context.caller.project_id,
+            wanted=wanted,
+            first=size + 1,
+            after=place,
+            order=order.field,
+            descending=order.direction is OrderDirection.DESC,
+        )
+        nodes: list[Instance] = [LazyInstance(row) for row in rows[:size]]
+        return InstanceConnection(wanted=wanted, rows=rows, order=order, after=after, nodes=nodes)
+
+
+async def _up_to_date(row: tables.InstanceLike, info: Info) -> Instance:
+    """Polls a changing instance if its data is old; a provider outage is not an error here."""
+    reading = await info.context.services.provider_reader.read(row)
+    return LazyInstance(reading.instance, seen_at=reading.seen_at)

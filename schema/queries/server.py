@@ -1,0 +1,66 @@
+"""Queries: viewer, serverInfo."""
+
+import strawberry
+
+from schema.context import Info
+from schema.filters import MAX_VALUES
+from schema.mutations.bulk import MAX_IDS as BULK
+from schema.pagination import MAX_PAGE
+from schema.permissions import Requires
+from schema.queries.node import MAX_NODES
+from schema.queries.operations import MAX_AWAIT_TIMEOUT
+from schema.types.server import DatabaseInfo, EventLogInfo, ProviderInfo, ServerFeatures, ServerInfo, ServerLimits
+from schema.types.token import Project, Token, Viewer
+from server.conversion import convert
+from server.enums import Role
+from server.ssrf import PrivateAddresses
+
+
+@strawberry.type
+class ServerQueries:
+    @strawberry.field(description="The caller: token, project and role.", extensions=[Requires(Role.READER)])
+    async def viewer(self, info: Info) -> Viewer:
+        caller, loaders = info.context.caller, info.context.loaders
+        token, project = await loaders.token.load(caller.token_id), await loaders.project.load(caller.project_id)
+        if token is None or project is None:
+            raise LookupError("a caller without a token")
+        return Viewer(
+            token=Token.of(token),
+            project=Project.of(project),
+            role=caller.role,
+            runs_server=await info.context.is_server_admin(),
+        )
+
+    @strawberry.field(
+        description="This server: version, provider, database, event log and limits.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def server_info(self, info: Info) -> ServerInfo:
+        services = info.context.services
+        facts, settings = services.server_info, services.settings
+        provider, standing = facts.provider, await facts.cluster_status()
+        return ServerInfo(
+            version=facts.version,
+            started_at=facts.started_at,
+            uptime=facts.uptime,
+            provider=convert(ProviderInfo, provider, suspended=list(provider.suspended)),
+            database=DatabaseInfo(kind=facts.database_kind, version=standing.database_version),
+            event_log=EventLogInfo(
+                head=str(standing.head), has_sequencer=standing.has_sequencer, is_followed=facts.is_following
+            ),
+            workers=standing.workers,
+            limits=ServerLimits(
+                page_size=MAX_PAGE,
+                nodes=MAX_NODES,
+                bulk_size=BULK,
+                filter_values=MAX_VALUES,
+                await_timeout=MAX_AWAIT_TIMEOUT,
+                event_retention=settings.event_retention,
+                sockets_per_token=settings.sockets_per_token,
+            ),
+            features=ServerFeatures(
+                signs_webhooks=services.webhook_key is not None,
+                shares_caches=settings.redis_url is not None,
+                private_webhooks=settings.allow_private_webhooks is not PrivateAddresses.OFF,
+            ),
+        )

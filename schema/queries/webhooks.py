@@ -1,0 +1,57 @@
+"""Queries: webhookDelivery, webhookDeliveries."""
+
+from typing import Annotated
+
+import strawberry
+
+from schema import ids
+from schema.context import Info
+from schema.inputs import After, First, Id, Which
+from schema.permissions import Requires
+from schema.types.webhook import WebhookDelivery, WebhookDeliveryConnection, WebhookDeliveryEdge
+from server.db.tables import Delivery, DeliveryStatus
+from server.enums import Role
+from server.errors import NotFound
+from server.webhooks import queries
+
+
+@strawberry.input(
+    description="Filter for deliveries; all given conditions must match. Without a filter: all of the project."
+)
+class WebhookDeliveryFilter:
+    instance_id: strawberry.ID | None = strawberry.field(default=None, description="Id of an instance.")
+    statuses: list[DeliveryStatus] | None = strawberry.field(default=None, description="Any of these statuses.")
+
+    def to_domain(self) -> queries.DeliveryFilter:
+        instance_id = None if self.instance_id is None else ids.parse_or_unused(ids.INSTANCE, self.instance_id)
+        return queries.DeliveryFilter(instance_id=instance_id, statuses=tuple(self.statuses or ()))
+
+
+@strawberry.type
+class WebhookQueries:
+    @strawberry.field(description="One webhook delivery; null if not found.", extensions=[Requires(Role.READER)])
+    async def webhook_delivery(self, info: Info, id: Id) -> WebhookDelivery | None:
+        try:
+            row = await info.context.loaders.delivery.load(ids.parse(ids.DELIVERY, id))
+        except NotFound:
+            return None
+        return None if row is None else WebhookDelivery.of(row)
+
+    @strawberry.field(description="Webhook deliveries, newest first.", extensions=[Requires(Role.READER)])
+    async def webhook_deliveries(
+        self,
+        info: Info,
+        filter: Annotated[WebhookDeliveryFilter | None, Which] = None,
+        first: First = 50,
+        after: After = None,
+    ) -> WebhookDeliveryConnection:
+        project_id, wanted = info.context.caller.project_id, (filter or WebhookDeliveryFilter()).to_domain()
+        return await WebhookDeliveryConnection.newest_first(
+            info.context.read_from_replica_if_fresh(),
+            Delivery,
+            queries.conditions_on_deliveries(project_id, wanted),
+            WebhookDeliveryEdge,
+            WebhookDelivery.of,
+            first=first,
+            after=after,
+        )

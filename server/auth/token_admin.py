@@ -1,0 +1,121 @@
+"""Issues, revokes and lists tokens."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.auth.caller import Caller
+from server.auth.projects import name_problems
+from server.auth.tokens import TOPIC, hash_of, new_secret
+from server.clock import new_id, now
+from server.db.database import notify_after_commit
+from server.db.tables import Project, Token
+from server.enums import Role
+from server.errors import Invalid, NotFound, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDraft:
+    """A requested token; without a project, for the caller's own."""
+
+    name: str
+    role: Role
+    project_id: UUID | None = None
+    expires_at: datetime | None = None
+
+    def check(self, by: Caller) -> None:
+        problems = list(self._problems(by))
+        if problems:
+            raise Invalid(problems)
+
+    def _problems(self, by: Caller) -> Iterator[Problem]:
+        yield from name_problems(self.name, "INVALID_TOKEN_NAME", ("input", "name"))
+        path = ("input", "expiresAt")
+        if self.expires_at is not None and self.expires_at <= now():
+            yield Problem("INVALID_EXPIRY", "A token must expire in the future.", path)
+        elif by.expires_at is not None and self.expires_at is not None and self.expires_at > by.expires_at:
+            yield Problem("INVALID_EXPIRY", "A token must not outlive the token that creates it.", path)
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A new token with its secret, which is not stored: the row has its hash."""
+
+    token: Token
+    secret: str
+
+
+async def issue_token(session: AsyncSession, draft: TokenDraft, *, by: Caller, is_server_admin: bool) -> Issued:
+    """A token of the caller's project; server admins may choose any project.
+
+    It expires with the token that creates it, or earlier: a leaked token that is about to expire must not be able to
+    create one that lasts.
+    """
+    draft.check(by)
+    project_id = draft.project_id or by.project_id
+    is_allowed = project_id == by.project_id or is_server_admin
+    if not is_allowed or await session.scalar(select(Project.id).where(Project.id == project_id)) is None:
+        raise NotFound("project", ("input", "projectId"))
+    secret = new_secret()
+    token = Token(
+        id=new_id(),
+        project_id=project_id,
+        name=draft.name,
+        role=draft.role,
+        hash=hash_of(secret),
+        hint=secret[-4:],
+        created_at=now(),
+        expires_at=draft.expires_at or by.expires_at,
+        created_by=by.token_id,
+    )
+    session.add(token)
+    await session.flush()
+    return Issued(token, secret)
+
+
+async def revoke_token(session: AsyncSession, token_id: UUID, *, by: Caller, is_server_admin: bool) -> Token:
+    """The token stops working and its connections are closed. Revoking twice changes nothing."""
+    query = select(Token).where(Token.id == token_id)
+    if not is_server_admin:
+        query = query.where(Token.project_id == by.project_id)
+    token = (await session.execute(query)).scalar_one_or_none()
+    if token is None:
+        raise NotFound("token", ("input", "id"))
+    await session.execute(
+        update(Token)
+        .where(Token.id == token_id, Token.revoked_at.is_(None))
+        .values(revoked_at=now(), revoked_by=by.token_id)
+    )
+    notify_after_commit(session, TOPIC)
+    await session.refresh(token)
+    return token
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFilter:
+    """Filter for tokens; an empty filter matches all."""
+
+    roles: tuple[Role, ...] = ()
+    is_valid: bool | None = None
+
+
+async def get_tokens(session: AsyncSession, ids: Sequence[UUID], *, project_id: UUID | None) -> dict[UUID, Token]:
+    """Tokens by id, of one project or of any."""
+    query = select(Token).where(Token.id.in_(ids))
+    if project_id is not None:
+        query = query.where(Token.project_id == project_id)
+    return {row.id: row for row in (await session.execute(query)).scalars()}
+
+
+def conditions_on_tokens(project_id: UUID, wanted: TokenFilter) -> list[ColumnElement[bool]]:
+    conditions: list[ColumnElement[bool]] = [Token.project_id == project_id]
+    if wanted.roles:
+        conditions.append(Token.role.in_([str(role) for role in wanted.roles]))
+    if wanted.is_valid is not None:
+        valid = Token.revoked_at.is_(None) & (Token.expires_at.is_(None) | (Token.expires_at > now()))
+        conditions.append(valid if wanted.is_valid else ~valid)
+    return conditions

@@ -1,0 +1,125 @@
+"""Enums that are spelled the same in Python, SQL and GraphQL."""
+
+from enum import StrEnum
+
+
+class InstanceStatus(StrEnum):
+    """Status of an instance. The provider's own state is stored beside it as `novita_status`."""
+
+    CREATING = "CREATING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    HEALTH_CHECKING = "HEALTH_CHECKING"
+    READY = "READY"
+    STOPPING = "STOPPING"
+    EXITED = "EXITED"
+    RESTARTING = "RESTARTING"
+    MIGRATING = "MIGRATING"
+    DELETING = "DELETING"
+    DELETED = "DELETED"
+    FAILED = "FAILED"
+
+
+class OperationKind(StrEnum):
+    """Kind of an operation."""
+
+    CREATE = "CREATE"
+    START = "START"
+    STOP = "STOP"
+    RESTART = "RESTART"
+    MIGRATE = "MIGRATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+class OperationStatus(StrEnum):
+    """Status of an operation."""
+
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    SUPERSEDED = "SUPERSEDED"
+
+
+OPEN_OPERATION = (OperationStatus.QUEUED, OperationStatus.RUNNING)
+
+
+class OperationPhase(StrEnum):
+    """Current step of an operation."""
+
+    WAITING = "WAITING"
+    PLACING = "PLACING"
+    STARTING = "STARTING"
+    RESTARTING = "RESTARTING"
+    MIGRATING = "MIGRATING"
+    PROVISIONING = "PROVISIONING"
+    CHECKING_HEALTH = "CHECKING_HEALTH"
+    STOPPING = "STOPPING"
+    UPDATING = "UPDATING"
+    DELETING = "DELETING"
+    OVER = "OVER"
+
+
+# Progress in percent. An operation never returns to an earlier phase.
+PROGRESS: dict[OperationPhase, int] = {
+    OperationPhase.WAITING: 0,
+    OperationPhase.PLACING: 10,
+    OperationPhase.STARTING: 10,
+    OperationPhase.RESTARTING: 10,
+    OperationPhase.MIGRATING: 10,
+    OperationPhase.PROVISIONING: 40,
+    OperationPhase.CHECKING_HEALTH: 80,
+    OperationPhase.STOPPING: 50,
+    OperationPhase.UPDATING: 50,
+    OperationPhase.DELETING: 50,
+    OperationPhase.OVER: 100,
+}
+
+
+class AttemptStatus(StrEnum):
+    """Status of one create call to the provider.
+
+    ASKING is committed before the HTTP call; read later, it means only that the call may have been sent, like
+    UNKNOWN. Both are live: meanwhile no other machine may be created for the instance.
+    """
+
+    ASKING = "ASKING"
+    UNKNOWN = "UNKNOWN"
+    CREATED = "CREATED"
+    REJECTED = "REJECTED"
+    ABSENT = "ABSENT"
+
+
+LIVE_ATTEMPT = (AttemptStatus.ASKING, AttemptStatus.UNKNOWN)
+
+
+class PlacementOrder(StrEnum):
+    """In which order regions are tried."""
+
+    PRICE = "PRICE"
+    REGION_ORDER = "REGION_ORDER"
+
+
+class Billing(StrEnum):
+    """Requested billing option."""
+
+    SPOT_THEN_ON_DEMAND = "SPOT_THEN_ON_DEMAND"
+    SPOT = "SPOT"
+    ON_DEMAND = "ON_DEMAND"
+
+
+class Role(StrEnum):
+    """Role of a token; each includes the ones before it."""
+
+    READER = "READER"
+    OPERATOR = "OPERATOR"
+    ADMIN = "ADMIN"
+
+
+class ProviderKind(StrEnum):
+    """Whether machines are real and billed, or simulated."""
+
+    NOVITA = "NOVITA"
+    SIMULATOR = "SIMULATOR"

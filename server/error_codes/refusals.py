@@ -1,0 +1,160 @@
+"""Why a request was refused: nothing was written."""
+
+from server.error_codes.code import ErrorCode
+
+
+def _invalid(code: str, when: str, help: str = "Correct the field that `path` names.") -> ErrorCode:
+    return ErrorCode(code, when, help)
+
+
+def _missing(what: str) -> ErrorCode:
+    return ErrorCode(
+        f"{what.upper()}_NOT_FOUND",
+        f"There is no such {what} in this project.",
+        "Check the id, and that the token belongs to the right project.",
+    )
+
+
+CODES = (
+    _missing("instance"),
+    _missing("operation"),
+    _missing("token"),
+    _missing("project"),
+    _missing("job"),
+    _missing("delivery"),
+    _missing("event"),
+    ErrorCode("CACHE_NOT_FOUND", "There is no cache with this name.", "Use a name of the query cacheStats."),
+    ErrorCode("MACHINE_NOT_FOUND", "The provider has no such machine.", "Use an id of `fleet`."),
+    ErrorCode(
+        "OPERATION_IN_PROGRESS",
+        "Another operation of the instance is in progress.",
+        "Wait for `operation`, or cancel it with cancelOperation.",
+        retryable=True,
+    ),
+    ErrorCode(
+        "VERSION_CONFLICT",
+        "The instance has changed since the version in expectedVersion.",
+        "Read the instance again and decide again.",
+    ),
+    ErrorCode(
+        "IDEMPOTENCY_KEY_REUSED",
+        "The idempotency key was used before with another input.",
+        "Use a new key for a new request; repeat a request with exactly the same input.",
+    ),
+    ErrorCode(
+        "NOT_CANCELLABLE", "The operation has ended or can no longer be cancelled.", "Read `operation` for its result."
+    ),
+    ErrorCode(
+        "INVALID_TRANSITION",
+        "The instance's status does not allow this.",
+        "Read `current` and `allowed`; `Instance.actions` lists what is possible.",
+    ),
+    *(
+        ErrorCode(
+            f"INSTANCE_NOT_{word}",
+            f"The instance's status does not allow to {verb} it.",
+            "`Instance.actions` lists what is possible now.",
+        )
+        for word, verb in (
+            ("STARTABLE", "start"),
+            ("STOPPABLE", "stop"),
+            ("RESTARTABLE", "restart"),
+            ("MIGRATABLE", "migrate"),
+            ("UPDATABLE", "update"),
+        )
+    ),
+    ErrorCode("INSTANCE_DELETED", "The instance is deleted.", "Create another."),
+    ErrorCode("INSTANCE_NOT_RUNNING", "The machine does not run, so it can't be checked.", "Start it first."),
+    ErrorCode("NOTHING_TO_CHECK", "The instance exposes nothing that can be probed.", "Expose a port, or wait."),
+    _invalid("NOTHING_TO_UPDATE", "The update has no field.", "Give at least one field."),
+    _invalid("INSTANCE_NAME_TAKEN", "Another instance has this name.", "Choose another name, or delete that instance."),
+    ErrorCode("ALREADY_ADOPTED", "The machine belongs to an instance already.", "Use that instance."),
+    _invalid(
+        "MACHINE_HAS_INSTANCE",
+        "The machine was created for an instance that has another name.",
+        "Adopt it without a name.",
+    ),
+    ErrorCode("MACHINE_NOT_ADOPTABLE", "The machine's state does not allow to adopt it.", "Wait until it runs."),
+    ErrorCode(
+        "TARGET_PORT_NOT_EXPOSED",
+        "The health check's target port is not exposed by the instance.",
+        "Expose the port, or choose another targetPort.",
+    ),
+    _invalid("INVALID_INSTANCE_NAME", "The name is empty, too long or not printable."),
+    _invalid("INVALID_PRODUCT_NAME", "The product name is empty or too long."),
+    _invalid("INVALID_SOURCE", "More than one of source, templateId and image is given."),
+    _invalid("INVALID_TEMPLATE_ID", "Neither or both of templateId and image are given, or the id is malformed."),
+    _invalid("INVALID_IMAGE", "The image's name is empty or too long."),
+    _invalid("INVALID_REGISTRY_AUTH_ID", "The id of the registry credential is empty."),
+    _invalid("INVALID_GPU_COUNT", "gpuCount is not 1 to 8."),
+    _invalid("INVALID_ROOTFS_SIZE", "The root disk is outside the limits, or no product takes that size."),
+    _invalid("INVALID_REGION", "The provider has no such region.", "Use a code of the query regions."),
+    _invalid("INVALID_MAX_HOURLY_PRICE", "The maximum price is zero, negative, not in USD or implausible."),
+    _invalid("INVALID_ENV", "A variable's name or value is too long or malformed, or given twice."),
+    _invalid("INVALID_PORT", "A port is out of range, reserved, of an unknown type or given twice."),
+    _invalid("INVALID_COMMAND", "The command is too long."),
+    _invalid("INVALID_LABEL", "A label is too long, or given twice, or there are too many."),
+    _invalid("INVALID_HEALTH_CHECK", "A field of the health check is out of range."),
+    _invalid("INVALID_HEALTH_PATH", "The health check's path is not a path on the endpoint's own host."),
+    _invalid("INVALID_WEBHOOK", "Both or none of url and remove are given."),
+    _invalid("INVALID_WEBHOOK_URL", "The webhook's address is malformed or not publicly reachable."),
+    _invalid("INVALID_IDEMPOTENCY_KEY", "The idempotency key is empty or too long."),
+    _invalid("INVALID_TARGET", "Neither or both of id and name are given."),
+    _invalid("INVALID_NOVITA_ID", "The provider's id is empty or too long."),
+    _invalid("INVALID_TOKEN_NAME", "The token's name is empty or too long."),
+    _invalid("INVALID_PROJECT_NAME", "The project's name is empty or too long."),
+    _invalid("PROJECT_NAME_TAKEN", "Another project has this name.", "Choose another name."),
+    _invalid("INVALID_EXPIRY", "The expiry is not in the future."),
+    _invalid("INVALID_OVERLAP", "The overlap of two webhook secrets is out of range."),
+    _invalid("INVALID_TIMEOUT", "The timeout is out of range."),
+    _invalid("INVALID_LIMIT", "The limit is out of range."),
+    _invalid("INVALID_IDS", "There are no ids, or too many."),
+    _invalid("INVALID_JOB_KIND", "There is no such job kind."),
+    ErrorCode("JOB_NOT_CANCELLABLE", "The job has ended or is running.", "Read the job's status."),
+    ErrorCode("JOB_NOT_RETRYABLE", "Only a failed job can be retried.", "Read the job's status."),
+    ErrorCode(
+        "JOB_SERVES_OPERATION", "The job carries out an open operation.", "Use cancelOperation with that operation."
+    ),
+    ErrorCode(
+        "OPERATION_HAS_ENDED",
+        "The job's operation has ended, so a retry would do nothing.",
+        "Request a new operation, or delete the instance.",
+    ),
+    ErrorCode("TEMPLATE_NOT_FOUND", "The provider has no such template.", "Use an id of the query templates."),
+    ErrorCode(
+        "TEMPLATE_INVALID",
+        "The template can't be run as it is; the message names the field.",
+        "Correct the template at the provider.",
+    ),
+    ErrorCode(
+        "SIGNING_KEY_MISSING",
+        "The server has no key to sign webhooks with.",
+        "The operator has to set WEBHOOK_SIGNING_KEY.",
+    ),
+)
+
+# Some of them also refuse a whole request, if they hold for all regions.
+PLACEMENT = (
+    ErrorCode(
+        "PRODUCT_NOT_FOUND",
+        "The product is not offered here, or in no region at all.",
+        "Use a name of the query products; the message suggests similar names and other regions.",
+    ),
+    ErrorCode(
+        "OUT_OF_STOCK",
+        "The product is offered, but not in stock, or not with that many GPUs.",
+        "Try again later, with fewer GPUs, in more regions, or with another product.",
+        retryable=True,
+    ),
+    ErrorCode(
+        "PRICE_ABOVE_MAX",
+        "The lowest price is above maxHourlyPrice, which is for all GPUs together.",
+        "Raise maxHourlyPrice, or wait for a lower price.",
+        retryable=True,
+    ),
+    ErrorCode(
+        "BILLING_NOT_OFFERED",
+        "The product is not offered in this billing mode.",
+        "Choose SPOT_THEN_ON_DEMAND, or the other mode.",
+    ),
+)

@@ -1,0 +1,299 @@
+"""Compiles the selection of a type into one Python function that reads the attributes into the response.
+
+Only plain fields are compiled: attributes of the type's class, without a resolver, a directive or arguments. The
+function raises on anything unexpected (another class, a null that is not allowed, a value that a scalar refuses, an
+awaitable). The executor then lets the library complete the value from the beginning, so errors and nulls are the
+library's own. Reading a plain field twice has no effect.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import orjson
+from graphql import (
+    GraphQLEnumType,
+    GraphQLList,
+    GraphQLNonNull,
+    GraphQLObjectType,
+    GraphQLSchema,
+    Undefined,
+    is_abstract_type,
+    is_leaf_type,
+)
+from graphql.execution.collect_fields import FieldDetails, FragmentDetails, collect_subfields
+from strawberry.execution import optimized_is_awaitable
+from strawberry.types.field import StrawberryField
+
+DEFINITION = "strawberry-definition"  # the extension in which Strawberry keeps its description of a type or a field
+MAX_FIELDS = 500  # of one function
+
+_MOMENTS = [datetime(2001, 2, 3, 4, 5, 6, 7), datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)]  # noqa: DTZ001
+
+Read = Callable[[Any], Any]
+Nodes = Sequence[FieldDetails]
+
+
+class Unexpected(Exception):
+    """A value that the compiled function does not handle."""
+
+
+class NotCompilable(Exception):
+    """The selection has a field with a resolver or a directive, or a type that is not Strawberry's."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialReader:
+    """`read` returns the plain fields of an object; the fields named by `others` are None in its result."""
+
+    read: Read
+    others: tuple[str, ...]
+
+
+class Compiler:
+    """Compiles selections of one operation. Variables are not known here, so directives can't be compiled."""
+
+    def __init__(self, schema: GraphQLSchema, fragments: dict[str, FragmentDetails], operation: Any) -> None:
+        self._schema = schema
+        self._fragments = fragments
+        self._operation = operation
+
+    def value(self, type: Any, nodes: Nodes) -> Read | None:
+        """A function from a resolver's result to its value in the response; None if the library has to do it."""
+        try:
+            return _Source(self).value(type, nodes)
+        except NotCompilable:
+            return None
+
+    def plain_fields(self, type: GraphQLObjectType, nodes: Nodes) -> PartialReader | None:
+        """Reads the plain fields of an object that also has others; None if it has fewer than two."""
+        try:
+            grouped = self.fields(type, nodes)
+        except NotCompilable:
+            return None
+        source = _Source(self)
+        others = tuple(name for name, group in grouped.items() if not source.is_plain(type, group))
+        if len(grouped) - len(others) < 2:
+            return None
+        return PartialReader(source.reader(type, grouped, without=others), others)
+
+    def fields(self, type: GraphQLObjectType, nodes: Nodes) -> dict[str, list[FieldDetails]]:
+        """The selected fields of an object, by their names in the response."""
+        if any(each.fragment_variable_values or each.defer_usage for each in nodes):
+            raise NotCompilable
+        for each in nodes:
+            self._refuse_directives(each.node.selection_set, set())
+        collected = collect_subfields(
+            self._schema, self._fragments, _NO_VARIABLES, self._operation, type, list(nodes), True
+        )
+        if collected.new_defer_usages:
+            raise NotCompilable
+        return dict(collected.grouped_field_set)
+
+    def field(self, type: GraphQLObjectType, name: str) -> Any:
+        return self._schema.get_field(type, name)
+
+    def possible(self, type: Any) -> Sequence[GraphQLObjectType]:
+        return self._schema.get_possible_types(type)
+
+    def _refuse_directives(self, selections: Any, seen: set[str]) -> None:
+        """On this level; nested selections are checked when they are compiled."""
+        for each in () if selections is None else selections.selections:
+            if each.directives:
+                raise NotCompilable
+            if each.kind == "inline_fragment":
+                self._refuse_directives(each.selection_set, seen)
+            elif each.kind == "fragment_spread" and each.name.value not in seen:
+                seen.add(each.name.value)
+                fragment = self._fragments[each.name.value]
+                if fragment.variable_signatures or fragment.definition.directives:
+                    raise NotCompilable
+                self._refuse_directives(fragment.definition.selection_set, seen)
+
+
+class _Source:
+    """The text of the generated functions, and the values that the text refers to by name."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self._lines: list[str] = []
+        self._names: dict[str, Any] = {"Unexpected": Unexpected, "datetime": datetime, "dumps": orjson.dumps}
+        self._fields = 0
+
+    def value(self, type: Any, nodes: Nodes) -> Read:
+        lines = self._convert(type, nodes, "value")
+        self._lines += ["def read(value):", *_indented(lines), "    return value"]
+        return self._function("read")
+
+    def reader(
+        self, type: GraphQLObjectType, grouped: dict[str, list[FieldDetails]], *, without: Sequence[str]
+    ) -> Read:
+        return self._function(self._object(type, grouped, without=without))
+
+    def is_plain(self, type: GraphQLObjectType, group: Nodes) -> bool:
+        name = group[0].node.name.value
+        if name == "__typename":
+            return True
+        try:
+            _, field_type = _attribute(self._compiler.field(type, name))
+            _Source(self._compiler)._convert(field_type, group, "value")
+        except NotCompilable:
+            return False
+        return True
+
+    def _function(self, name: str) -> Read:
+        exec(compile("\n".join(self._lines), "<selection>", "exec"), self._names)
+        return self._names[name]
+
+    def _convert(self, type: Any, nodes: Nodes, variable: str) -> list[str]:
+        """Lines that replace the variable's value by its value in the response."""
+        if isinstance(type, GraphQLNonNull):
+            return self._convert_non_null(_inner(cast("Any", type)), nodes, variable)
+        return [f"if {variable} is not None:", *_indented(self._convert_non_null(type, nodes, variable))]
+
+    def _convert_non_null(self, type: Any, nodes: Nodes, variable: str) -> list[str]:
+        """The same for a value that is not null; the lines raise if it is None."""
+        if isinstance(type, GraphQLList):
+            return self._list(type, nodes, variable)
+        if is_leaf_type(type):
+            return self._leaf(type, variable)
+        if is_abstract_type(type):
+            return self._abstract(type, nodes, variable)
+        if isinstance(type, GraphQLObjectType):
+            return [f"{variable} = {self._object(type, self._compiler.fields(type, nodes))}({variable})"]
+        raise NotCompilable
+
+    def _list(self, type: Any, nodes: Nodes, variable: str) -> list[str]:
+        item = self._named("item", None)
+        lines = self._convert(type.of_type, nodes, "item")
+        self._lines += [f"def {item}(item):", *_indented(lines), "    return item"]
+        return [
+            f"if {variable}.__class__ is not list and {variable}.__class__ is not tuple: raise Unexpected",
+            f"{variable} = [{item}(each) for each in {variable}]",
+        ]
+
+    def _leaf(self, type: Any, variable: str) -> list[str]:
+        """The usual Python class of a scalar is converted in place, every other value by the scalar itself."""
+        coerce = self._named("coerce", _coercer(type))
+        otherwise = f"{variable} = {coerce}({variable})"
+        if isinstance(type, GraphQLEnumType):
+            members = getattr(type, "wrapped_cls", None)
+            if members is None:
+                return [otherwise]
+            kind = self._named("kind", members)
+            names = self._named("names", {each: type.coerce_output_value(each) for each in members})
+            return [f"{variable} = {names}[{variable}] if {variable}.__class__ is {kind} else {coerce}({variable})"]
+        match type.name:
+            case "String" | "ID":
+                return [f"if {variable}.__class__ is not str: {otherwise}"]
+            case "Boolean":
+                return [f"if {variable} is not True and {variable} is not False: {otherwise}"]
+            case "Int":
+                is_small = f"-2147483648 <= {variable} <= 2147483647"
+                return [f"if {variable}.__class__ is not int or not {is_small}: {otherwise}"]
+            case "DateTime" if _is_iso(type):
+                iso = f"dumps({variable}).decode()[1:-1]"  # the same text as isoformat(), in a fifth of its time
+                return [f"{variable} = {iso} if {variable}.__class__ is datetime else {coerce}({variable})"]
+            case _:
+                return [otherwise]
+
+    def _abstract(self, type: Any, nodes: Nodes, variable: str) -> list[str]:
+        """Chooses the reader by the value's class. A possible type that is not compilable has no reader."""
+        readers: dict[Any, str] = {}
+        for each in self._compiler.possible(type):
+            try:
+                reader = self._object(each, self._compiler.fields(each, nodes))
+                readers |= dict.fromkeys(_classes(each), reader)
+            except NotCompilable:
+                continue
+        table = self._named("readers", None)
+        entries = ", ".join(f"{self._named('kind', kind)}: {reader}" for kind, reader in readers.items())
+        self._lines.append(f"{table} = {{{entries}}}")
+        return [f"{variable} = {table}[{variable}.__class__]({variable})"]
+
+    def _object(
+        self, type: GraphQLObjectType, grouped: dict[str, list[FieldDetails]], *, without: Sequence[str] = ()
+    ) -> str:
+        kinds = [self._named("kind", each) for each in _classes(type)]
+        function = self._named("object", None)
+        self._fields += len(grouped)
+        if self._fields > MAX_FIELDS:
+            raise NotCompilable
+        body = [f"if {' and '.join(f'source.__class__ is not {kind}' for kind in kinds)}: raise Unexpected"]
+        parts: list[str] = []
+        for number, (response_name, group) in enumerate(grouped.items()):
+            variable = f"v{number}"
+            name = group[0].node.name.value
+            if response_name in without:
+                parts.append(f"{response_name!r}: None")
+            elif name == "__typename":
+                parts.append(f"{response_name!r}: {type.name!r}")
+            else:
+                attribute, field_type = _attribute(self._compiler.field(type, name))
+                body.append(f"{variable} = source.{attribute}")
+                body += self._convert(field_type, group, variable)
+                parts.append(f"{response_name!r}: {variable}")
+        self._lines += [f"def {function}(source):", *_indented([*body, f"return {{{', '.join(parts)}}}"])]
+        return function
+
+    def _named(self, kind: str, value: Any) -> str:
+        name = f"{kind}{len(self._names)}"
+        self._names[name] = value
+        return name
+
+
+def _attribute(field: Any) -> tuple[str, Any]:
+    """The attribute that a plain field reads, and the field's type."""
+    if field is None:
+        raise NotCompilable
+    definition = field.extensions.get(DEFINITION)
+    if not isinstance(definition, StrawberryField) or not definition.is_basic_field or field.args:
+        raise NotCompilable
+    if definition.default_resolver is not getattr or not definition.python_name.isidentifier():
+        raise NotCompilable
+    return definition.python_name, field.type
+
+
+def _classes(type: GraphQLObjectType) -> list[Any]:
+    """The type's class, and the subclasses that declare with `stands_for` that they have the same attributes."""
+    definition: Any = type.extensions.get(DEFINITION)
+    if definition is None or definition.is_type_of is not None or definition.concrete_of is not None:
+        raise NotCompilable
+    own = definition.origin
+    return [own, *(each for each in own.__subclasses__() if getattr(each, "stands_for", None) is own)]
+
+
+def _inner(type: Any) -> Any:
+    return type.of_type
+
+
+def _is_iso(type: Any) -> bool:
+    """Whether the scalar writes times as `isoformat` does."""
+    return all(type.coerce_output_value(moment) == moment.isoformat() for moment in _MOMENTS)
+
+
+def _coercer(type: Any) -> Read:
+    def coerce(value: Any) -> Any:
+        if value is None or isinstance(value, Exception) or optimized_is_awaitable(value):
+            raise Unexpected
+        coerced = type.coerce_output_value(value)
+        if coerced is None or coerced is Undefined:
+            raise Unexpected
+        return coerced
+
+    return coerce
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+class _NoVariables:
+    """Stands for the operation's variables: a selection that needs one can't be compiled."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotCompilable
+
+
+_NO_VARIABLES: Any = _NoVariables()

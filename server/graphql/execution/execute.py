@@ -1,0 +1,55 @@
+"""Executes queries and mutations, and prepares subscriptions, the same for every transport."""
+
+from inspect import isawaitable
+from typing import Any, cast
+
+from graphql import ExecutionResult, GraphQLError
+from strawberry import Schema
+from strawberry.execution import optimized_is_awaitable
+
+from schema.context import Context
+from server.graphql.documents.core_types import core_of
+from server.graphql.documents.document import Document, Operation
+from server.graphql.documents.store import shows_suggestions
+from server.graphql.execution.executor import CompilingExecutor
+
+
+class InvalidVariables(Exception):
+    """The variables do not fit the operation; nothing was executed."""
+
+    def __init__(self, errors: list[GraphQLError]) -> None:
+        super().__init__(errors)
+        self.errors = errors
+
+
+async def execute(
+    schema: Schema, document: Document, operation: Operation, variables: dict[str, Any], context: Context
+) -> ExecutionResult:
+    """The result of a valid document's query or mutation, with errors that are not masked yet.
+
+    Raises InvalidVariables before anything is executed.
+    """
+    executor = build_executor(schema, document, operation, variables, context)
+    executor.use_plan(operation)
+    result: Any = executor.execute_operation()
+    if isawaitable(result):
+        result = await result
+    return cast("ExecutionResult", result)
+
+
+def build_executor(
+    schema: Schema, document: Document, operation: Operation, variables: dict[str, Any], context: Context
+) -> Any:
+    """An executor with these variables; raises InvalidVariables."""
+    executor = cast("Any", CompilingExecutor).build(
+        core_of(schema),
+        document.node,
+        context_value=context,
+        raw_variable_values=variables,
+        operation_name=operation.name,
+        is_awaitable=optimized_is_awaitable,
+        hide_suggestions=not shows_suggestions(context.services.settings),
+    )
+    if isinstance(executor, list):
+        raise InvalidVariables(cast("list[GraphQLError]", executor))
+    return executor

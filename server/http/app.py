@@ -1,0 +1,43 @@
+"""The Starlette applications: routes and what they need."""
+
+from starlette.applications import Starlette
+from starlette.routing import Route, WebSocketRoute
+
+from schema.context import Services
+from server.conversion import convert
+from server.graphql.service import GraphQLService
+from server.graphql.transports.http import GraphQLEndpoint
+from server.http.health import Readiness, alive
+from server.http.metrics import MetricsEndpoint
+from server.http.pages import Pages
+from server.observe.http_requests import ObservedApp
+from server.runtime import Runtime
+
+
+def create_app(runtime: Runtime, pages: Pages | None = None) -> Starlette:
+    pages = pages or Pages()
+    endpoint = GraphQLEndpoint(convert(Services, runtime), page=pages.visit_graphiql)
+    app = Starlette(
+        routes=[
+            # First, because it gets most requests. A Mount would answer POST with a redirect and a WebSocket with 403.
+            Route("/graphql", ObservedApp(endpoint)),
+            WebSocketRoute("/graphql", endpoint),
+            *pages.routes(),
+            *_health_routes(runtime, endpoint.service),
+        ],
+    )
+    app.state.service = endpoint.service  # serve_http stops it before the server
+    return app
+
+
+def create_worker_app(runtime: Runtime) -> Starlette:
+    """For a process that only runs jobs: health and metrics."""
+    return Starlette(routes=_health_routes(runtime, None))
+
+
+def _health_routes(runtime: Runtime, service: GraphQLService | None) -> list[Route]:
+    return [
+        Route("/healthz", alive),
+        Route("/readyz", Readiness(runtime).answer),
+        Route("/metrics", MetricsEndpoint(runtime, service).answer),
+    ]

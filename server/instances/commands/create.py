@@ -1,0 +1,110 @@
+"""Accepts a create: every check and lookup first, then all rows in one transaction."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import asyncpg
+
+from server.auth.caller import Caller
+from server.catalog.catalog import Catalog
+from server.clock import new_id, now
+from server.errors import Invalid, Problem
+from server.instances.availability import refuse
+from server.instances.commands.create_rows import Conflict, CreateBatcher
+from server.instances.drafts import CreateDraft, Port, target_problems
+from server.instances.idempotency import Accepted, IdempotentRequest, find_accepted, requested_fields
+from server.instances.placement import Candidate
+from server.instances.quote import Defaults, quote_draft
+
+__all__ = ["NAME_INDEX", "Accepted", "Defaults", "create_instance", "name_taken"]
+
+NAME_INDEX = "instance_name_is_unique_among_the_living"
+
+
+async def create_instance(
+    creates: CreateBatcher, catalog: Catalog, draft: CreateDraft, *, by: Caller, defaults: Defaults
+) -> Accepted:
+    """Accept a request for an instance; a worker creates it. Every check comes first, so a refusal writes nothing."""
+    draft.check(defaults.private_addresses)
+    request = request_of(draft, by)
+    conflicts = await creates.find_conflicts(project_id=by.project_id, name=draft.name, key=draft.idempotency_key)
+    if conflicts.is_key_used or conflicts.is_name_taken:
+        # Before any call of the provider. Two callers at once are caught by the unique indexes below. The name may be
+        # taken by an earlier request with this same key, so the key is looked up first.
+        previous = await find_accepted(creates.database, request)
+        if previous is not None:
+            return previous
+        if conflicts.is_name_taken:
+            raise name_taken()
+    fields, candidate = await fields_of(catalog, draft, by=by, defaults=defaults)
+    usual_time = await creates.estimates.usual_time(
+        project_id=by.project_id, product_name=draft.product_name, region=candidate.region
+    )
+    fields["estimated_ready_at"] = now() + (usual_time or defaults.estimated_ready_time)
+    try:
+        return await creates.insert(fields, request)
+    except Conflict:
+        pass
+    except asyncpg.UniqueViolationError as error:
+        if error.constraint_name != NAME_INDEX:
+            raise
+    # Another request with this key or this name was committed first.
+    previous = await find_accepted(creates.database, request)
+    if previous is None:
+        raise name_taken()
+    return previous
+
+
+def request_of(draft: CreateDraft, by: Caller) -> IdempotentRequest:
+    """The fingerprint covers everything but the key; without a key it is not needed."""
+    if draft.idempotency_key is None:
+        return IdempotentRequest(by, None, b"")
+    fields = requested_fields(replace(draft, idempotency_key=None))
+    return IdempotentRequest.of(by, draft.idempotency_key, "createInstance", fields)
+
+
+def name_taken() -> Invalid:
+    message = "Another instance has this name; choose another or delete that one first."
+    return Invalid([Problem("INSTANCE_NAME_TAKEN", message, ("input", "name"))])
+
+
+async def fields_of(
+    catalog: Catalog, draft: CreateDraft, *, by: Caller, defaults: Defaults
+) -> tuple[dict[str, Any], Candidate]:
+    """The columns of the new instance that follow from the request, and the first candidate; raises Refused if no
+    region can serve it."""
+    quote = await quote_draft(catalog, draft, defaults=defaults)
+    candidate = quote.best or await refuse(catalog, quote)
+    template = quote.template
+    env = {variable.key: variable.value for variable in template.envs} if template else {}
+    ports = [Port(port.port, port.type) for port in template.ports] if template else []
+    exposed = ports if draft.ports is None else list(draft.ports)
+    path = ("input", "healthCheck", "targetPort")
+    problems = list(target_problems(draft.health_check, {port.port for port in exposed}, path))
+    if problems:
+        raise Invalid(problems)
+    fields: dict[str, Any] = {
+        "id": new_id(),
+        "project_id": by.project_id,
+        "name": draft.name,
+        "product_name": draft.product_name,
+        "gpu_count": draft.gpu_count,
+        "rootfs_size_gb": quote.requirements.rootfs_size_gb,
+        "billing": draft.billing,
+        "max_hourly_price_e5": draft.max_hourly_price_e5,
+        "regions": list(quote.requirements.regions),
+        "template_id": draft.template_id,
+        "image": template.image if template else str(draft.image).strip(),
+        "image_auth_id": draft.registry_auth_id or (template.image_auth_id if template else None),
+        "command": draft.command if draft.command is not None else (template.start_command if template else None),
+        "entrypoint": template.entrypoint if template else None,
+        "env": {**env, **(draft.env or {})},
+        "ports": [asdict(port) for port in exposed],
+        "tools": [asdict(tool) for tool in template.tools] if template else [],
+        "min_cuda_version": template.min_cuda_version if template else None,
+        "labels": dict(draft.labels),
+        "health_check": draft.health_check.to_json(),
+        "webhook_url": draft.webhook_url,
+        "placement": quote.requirements.order,
+    }
+    return fields, candidate

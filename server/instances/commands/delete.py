@@ -1,0 +1,90 @@
+"""Accepts a delete: in every status, and while other operations are open."""
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.auth.caller import Caller
+from server.db.database import Database
+from server.db.tables import Instance, Operation
+from server.enums import InstanceStatus, OperationKind, OperationStatus
+from server.errors import IllegalTransition, Invalid, NotFound
+from server.instances import operations, transitions
+from server.instances.commands.lifecycle import refuse_changed
+from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, run_once
+from server.queue.enqueue import enqueue
+from server.queue.kinds import DeleteInstance
+
+
+async def accept_delete(
+    database: Database,
+    instance_id: UUID,
+    *,
+    by: Caller,
+    key: str | None = None,
+    asked_key: str | None = None,
+    expected_version: int | None = None,
+) -> Accepted:
+    """Delete an instance, with an optional idempotency key."""
+    problems = list(key_problems(key))
+    if problems:
+        raise Invalid(problems)
+    fields: dict[str, Any] = {"id": instance_id}
+    if expected_version is not None:
+        fields["expected_version"] = expected_version
+    request = IdempotentRequest.of(by, asked_key or key, "deleteInstance", fields)
+
+    async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
+        instance, operation = await delete_instance(
+            session, instance_id, by=by, operation_id=operation_id, expected_version=expected_version
+        )
+        return Accepted(instance, operation)
+
+    return await run_once(database, request, write)
+
+
+async def delete_instance(
+    session: AsyncSession,
+    instance_id: UUID,
+    *,
+    by: Caller,
+    operation_id: UUID | None = None,
+    expected_version: int | None = None,
+) -> tuple[Instance, Operation]:
+    """Supersede the open operation and begin a delete; a second call returns the open delete.
+
+    The row is locked first: a create that has just made a machine records it either before this, or later on the
+    DELETING instance. In both cases the delete job knows the machine.
+    """
+    instance = await transitions.lock(session, instance_id)
+    if instance.project_id != by.project_id:
+        raise NotFound("instance", ("input", "id"))
+    refuse_changed(instance, expected_version)
+    running = await operations.open_operation(session, instance_id)
+    if running is not None and running.kind == OperationKind.DELETE:
+        return instance, running
+    if instance.status == InstanceStatus.DELETED:
+        raise IllegalTransition(
+            "INSTANCE_DELETED", "The instance is already deleted.", current=instance.status, allowed=()
+        )
+    if running is not None:
+        await operations.finish(session, running.id, OperationStatus.SUPERSEDED)
+    return await begin_delete(session, instance, by=by, operation_id=operation_id)
+
+
+async def begin_delete(
+    session: AsyncSession, instance: Instance, *, by: Caller, operation_id: UUID | None = None
+) -> tuple[Instance, Operation]:
+    """Write operation, transition and job. The instance is locked and has no open operation."""
+    operation = await operations.begin(session, instance, OperationKind.DELETE, by=by.token_id, id=operation_id)
+    if instance.status != InstanceStatus.DELETING:
+        cause = transitions.Cause(operation.id, by.token_id)
+        instance = await transitions.transition(session, instance.id, InstanceStatus.DELETING, cause=cause)
+    await enqueue(
+        session,
+        DeleteInstance(instance_id=instance.id, operation_id=operation.id),
+        project_id=instance.project_id,
+        instance_id=instance.id,
+    )
+    return instance, operation

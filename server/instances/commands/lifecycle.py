@@ -1,0 +1,170 @@
+"""Accepts start, stop, restart and migrate; a worker carries them out."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.auth.caller import Caller
+from server.clock import now
+from server.db.database import Database
+from server.db.tables import Instance
+from server.enums import OperationKind
+from server.errors import Invalid, NotFound, Problem, VersionConflict
+from server.instances import idempotency, operations, transitions
+from server.instances.drafts import StartDraft, is_storable
+from server.instances.estimates import usual_time
+from server.instances.idempotency import Accepted, IdempotentRequest, run_once
+from server.instances.queries import instances
+from server.instances.status import VERBS, Verb, refuse_illegal
+from server.queue.enqueue import enqueue
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The instance by its id or by its name, exactly one of them."""
+
+    id: UUID | None = None
+    name: str | None = None
+    path: tuple[str, ...] | None = None  # of the input field, where it is not the usual one
+
+
+async def accept(
+    database: Database,
+    kind: OperationKind,
+    target: Target,
+    *,
+    by: Caller,
+    key: str | None = None,
+    asked_key: str | None = None,
+    draft: StartDraft | None = None,
+    expected_version: int | None = None,
+) -> Accepted:
+    """Accept a verb: transition, operation, events and job in one transaction.
+
+    The row is locked first: of two concurrent callers, the second finds the operation of the first and is refused.
+    """
+    refuse_invalid(target, key)
+    verb = VERBS[kind]
+    fields: dict[str, Any] = {
+        "id": target.id,
+        "name": target.name,
+        **(idempotency.requested_fields(draft) if draft else {}),
+    }
+    if expected_version is not None:
+        fields["expected_version"] = expected_version
+    request = IdempotentRequest.of(by, asked_key or key, f"{kind.lower()}Instance", fields)
+    previous = await idempotency.find_accepted(database, request)
+    if previous is not None:
+        return previous
+    async with database.read() as session:
+        instance = await find_target(session, target, by)
+        usual = await _usual_time(session, verb, instance)
+
+    async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
+        locked = await lock_for(session, instance.id, by, expected_version)
+        return await _write(session, verb, locked, operation_id, by=by, usual=usual, draft=draft)
+
+    return await run_once(database, request, write)
+
+
+def refuse_invalid(target: Target, key: str | None) -> None:
+    problems = list(idempotency.key_problems(key))
+    if (target.id is None) == (target.name is None):
+        problems.append(Problem("INVALID_TARGET", "Give either the id or the name.", ("input", "id")))
+    if problems:
+        raise Invalid(problems)
+
+
+async def find_target(session: AsyncSession, target: Target, by: Caller) -> Instance:
+    """The caller's instance, or NotFound."""
+    if target.id is not None:
+        instance = await instances.get_instance(session, target.id, project_id=by.project_id)
+    else:
+        name = str(target.name)
+        instance = None
+        if is_storable(name):  # else no instance has it, and the database would refuse the query
+            instance = await instances.find_instance_by_name(session, name, project_id=by.project_id)
+    if instance is None:
+        raise NotFound("instance", target.path or ("input", "id" if target.id is not None else "name"))
+    return instance
+
+
+async def lock_for(
+    session: AsyncSession, instance_id: UUID, by: Caller, expected_version: int | None = None
+) -> Instance:
+    """The caller's instance, locked. Raises if its version is not the expected one or an operation is open."""
+    instance = await transitions.lock(session, instance_id)
+    if instance.project_id != by.project_id:
+        raise NotFound("instance", ("input", "id"))
+    refuse_changed(instance, expected_version)
+    await operations.refuse_second(session, instance_id)
+    return instance
+
+
+def refuse_changed(instance: Instance, expected_version: int | None) -> None:
+    if expected_version is not None and expected_version != instance.version:
+        raise VersionConflict(instance.version)
+
+
+async def _usual_time(session: AsyncSession, verb: Verb, instance: Instance) -> timedelta | None:
+    if not verb.is_estimated:
+        return None
+    return await usual_time(
+        session,
+        verb.kind,
+        project_id=instance.project_id,
+        product_name=instance.product_name,
+        region=instance.region,
+    )
+
+
+async def _write(
+    session: AsyncSession,
+    verb: Verb,
+    instance: Instance,
+    operation_id: UUID,
+    *,
+    by: Caller,
+    usual: timedelta | None,
+    draft: StartDraft | None,
+) -> Accepted:
+    refuse_illegal(verb, instance)
+    if verb.to is None or verb.work is None:
+        raise TypeError(f"{verb.kind} is accepted elsewhere")
+    ready_at = None if usual is None else now() + usual
+    operation = await operations.begin(
+        session,
+        instance,
+        verb.kind,
+        by=by.token_id,
+        id=operation_id,
+        estimated_ready_at=ready_at,
+        before=_before(instance),
+    )
+    cause = transitions.Cause(operation.id, by.token_id)
+    changes = draft.fields(instance) if draft else {}
+    # A stop has no ready time.
+    instance = await transitions.transition(
+        session, instance.id, verb.to, cause=cause, estimated_ready_at=ready_at, **changes
+    )
+    await enqueue(
+        session, verb.work(instance.id, operation.id), project_id=instance.project_id, instance_id=instance.id
+    )
+    return Accepted(instance, operation)
+
+
+def _before(instance: Instance) -> dict[str, Any]:
+    return {
+        "status": instance.status,
+        "running_at": _plain(instance.running_at),
+        "ready_at": _plain(instance.ready_at),
+        "failure_code": instance.failure_code,
+        "failure_message": instance.failure_message,
+    }
+
+
+def _plain(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

@@ -1,0 +1,140 @@
+"""Accepts an update: name, labels and webhook are changed at once, ports and disk by a job at the provider."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
+from uuid import UUID
+
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.auth.caller import Caller
+from server.db.database import Database
+from server.db.tables import Instance
+from server.enums import InstanceStatus, OperationKind, OperationStatus
+from server.errors import IllegalTransition, Invalid, Problem
+from server.instances import operations, transitions
+from server.instances.commands.create import NAME_INDEX, name_taken
+from server.instances.commands.lifecycle import lock_for
+from server.instances.drafts import Port, label_problems, name_problems, port_problems, webhook_problems
+from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, requested_fields, run_once
+from server.instances.status import TRANSITIONS, VERBS, refuse_illegal
+from server.queue.enqueue import enqueue
+from server.queue.kinds import UpdateInstance
+from server.ssrf import PrivateAddresses
+
+LARGEST_DISK = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """The webhook's URL; None removes the webhook."""
+
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateDraft:
+    """The new values; `None` leaves a value as it is. `rootfs_size_gb` is the new total size."""
+
+    FIRST_FIELDS: ClassVar = frozenset(["name", "labels", "ports", "rootfs_size_gb", "expected_version"])
+    name: str | None = None
+    labels: Mapping[str, str] | None = None
+    ports: tuple[Port, ...] | None = None
+    rootfs_size_gb: int | None = None
+    webhook: Receiver | None = None
+    expected_version: int | None = None
+    idempotency_key: str | None = None
+
+    def check(self, private_addresses: PrivateAddresses) -> None:
+        """Raise Invalid with every problem of the request itself."""
+        problems = list(self._problems())
+        if self.webhook is not None:
+            found = webhook_problems(self.webhook.url, private_addresses)
+            problems += [replace(each, path=("input", "webhook", "url")) for each in found]
+        if problems:
+            raise Invalid(problems)
+
+    def _problems(self) -> Iterator[Problem]:
+        if all(each is None for each in (self.name, self.labels, self.ports, self.rootfs_size_gb, self.webhook)):
+            yield Problem("NOTHING_TO_UPDATE", "Give at least one value to change.", ("input",))
+        if self.name is not None:
+            yield from name_problems(self.name, ("input", "name"))
+        yield from label_problems(self.labels or {})
+        yield from port_problems(self.ports or ())
+        if self.rootfs_size_gb is not None and not 10 <= self.rootfs_size_gb <= LARGEST_DISK:
+            yield Problem("INVALID_ROOTFS_SIZE", "The root disk has 10 to 1000 GB.", ("input", "rootfsSizeGb"))
+        yield from key_problems(self.idempotency_key)
+
+
+async def update_instance(
+    database: Database,
+    instance_id: UUID,
+    draft: UpdateDraft,
+    *,
+    by: Caller,
+    private_addresses: PrivateAddresses = PrivateAddresses.OFF,
+) -> Accepted:
+    """One operation for all changes. It has already succeeded if the provider has nothing to do."""
+    draft.check(private_addresses)
+    fields = requested_fields(replace(draft, idempotency_key=None)) | {"id": instance_id}
+    request = IdempotentRequest.of(by, draft.idempotency_key, "updateInstance", fields)
+
+    async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
+        return await _write(session, instance_id, operation_id, draft, by=by)
+
+    try:
+        return await run_once(database, request, write)
+    except IntegrityError as error:
+        if NAME_INDEX in str(error.orig):
+            raise name_taken() from None
+        raise
+
+
+async def _write(
+    session: AsyncSession, instance_id: UUID, operation_id: UUID, draft: UpdateDraft, *, by: Caller
+) -> Accepted:
+    instance = await lock_for(session, instance_id, by, draft.expected_version)
+    refuse_illegal(VERBS[OperationKind.UPDATE], instance)
+    remote_changes = _remote_changes(draft, instance)
+    operation = await operations.begin(
+        session, instance, OperationKind.UPDATE, by=by.token_id, id=operation_id, wanted=remote_changes
+    )
+    local_changes: dict[str, Any] = {}
+    if draft.name is not None:
+        local_changes["name"] = draft.name
+    if draft.labels is not None:
+        local_changes["labels"] = dict(draft.labels)
+    if draft.webhook is not None:
+        local_changes |= {"webhook_url": draft.webhook.url, "webhook_disabled_at": None}
+    cause = transitions.Cause(operation.id, by.token_id)
+    instance = await transitions.update(session, instance.id, cause=cause, **local_changes)
+    if remote_changes:
+        await enqueue(
+            session,
+            UpdateInstance(instance.id, operation.id),
+            project_id=instance.project_id,
+            instance_id=instance.id,
+        )
+        return Accepted(instance, operation)
+    finished = await operations.finish(session, operation.id, OperationStatus.SUCCEEDED)
+    return Accepted(instance, finished or operation)
+
+
+def _remote_changes(draft: UpdateDraft, instance: Instance) -> dict[str, Any]:
+    """The values that the provider has to change."""
+    remote_changes: dict[str, Any] = {}
+    if draft.ports is not None:
+        ports = [asdict(port) for port in draft.ports]
+        if ports != instance.ports:
+            remote_changes["ports"] = ports
+    if draft.rootfs_size_gb is not None and draft.rootfs_size_gb < instance.rootfs_size_gb:
+        message = f"A disk can only grow; it has {instance.rootfs_size_gb} GB."
+        raise Invalid([Problem("INVALID_ROOTFS_SIZE", message, ("input", "rootfsSizeGb"))])
+    if draft.rootfs_size_gb is not None and draft.rootfs_size_gb > instance.rootfs_size_gb:
+        remote_changes["rootfs_size_gb"] = draft.rootfs_size_gb
+    if remote_changes and instance.novita_id is None:
+        status = InstanceStatus(instance.status)
+        message = "The provider has no machine for it, so only its name and labels can be changed."
+        raise IllegalTransition("INSTANCE_NOT_UPDATABLE", message, current=status, allowed=sorted(TRANSITIONS[status]))
+    return remote_changes

@@ -1,0 +1,97 @@
+"""The rows that go with a change of an instance: the event and, where wanted, the delivery to its webhook."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, TypeVar
+from uuid import UUID
+
+from sqlalchemy import DateTime, Uuid, inspect
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import ColumnProperty
+from structlog.contextvars import bound_contextvars
+
+from server.db.tables import Instance, Operation
+from server.events import outbox
+from server.events.event import EventType
+from server.webhooks import deliveries
+
+Row = TypeVar("Row", Instance, Operation)
+
+# Columns that snapshots leave out: secrets, and what only the jobs of an operation need.
+NOT_IN_SNAPSHOTS = frozenset({"env", "webhook_url", "asked_at", "before", "wanted", "missing_since"})
+
+
+@dataclass(frozen=True, slots=True)
+class EventRows:
+    """Column values of an event and of its delivery; None where the instance's webhook does not want the event."""
+
+    event: dict[str, Any]
+    delivery: dict[str, Any] | None
+
+
+def event_rows(
+    instance: Instance, type: EventType, *, operation_id: UUID | None, caused_by: UUID | None, data: dict[str, Any]
+) -> EventRows:
+    """Build the rows of an event. Used by `record` for one event and by the batched statement of creates."""
+    event = outbox.new_row(
+        type=type,
+        project_id=instance.project_id,
+        instance_id=instance.id,
+        operation_id=operation_id,
+        caused_by=caused_by,
+        data=data,
+    )
+    if not deliveries.is_delivered_event(instance, type):
+        return EventRows(event, None)
+    snapshot = data.get("instance") or snapshot_of(instance)
+    return EventRows(event, deliveries.delivery_row(instance, event, type=type, snapshot=snapshot))
+
+
+async def record(session: AsyncSession, rows: EventRows) -> None:
+    """Write an event. Call it under the instance's row lock: it keeps events and deliveries in order."""
+    await outbox.insert_row(session, rows.event)
+    if rows.delivery is not None:
+        # The delivery's job copies the bound ids, so that its log lines are found by the operation.
+        with bound_contextvars(operation_id=rows.event["operation_id"]):
+            await deliveries.insert_delivery(session, rows.delivery)
+
+
+def snapshot_of(row: Instance | Operation) -> dict[str, Any]:
+    """The row as JSON values, without the columns that snapshots leave out."""
+    return {name: _to_json(getattr(row, name)) for name in columns(type(row)) if name not in NOT_IN_SNAPSHOTS}
+
+
+def restored(kind: type[Row], snapshot: dict[str, Any]) -> Row:
+    """The row of a snapshot, detached from any session. Columns that are newer than the snapshot are None."""
+    known = columns(kind)
+    return detached(kind, {name: _from_json(known[name], snapshot[name]) for name in snapshot if name in known})
+
+
+def detached(kind: type[Row], values: dict[str, Any]) -> Row:
+    """A row outside of any session; columns without a value are None. SQLAlchemy's constructor tracks every value."""
+    row = kind()
+    vars(row).update(dict.fromkeys(columns(kind)), **values)
+    return row
+
+
+@cache
+def columns(kind: type[Instance] | type[Operation]) -> dict[str, ColumnProperty[Any]]:
+    return {attribute.key: attribute for attribute in inspect(kind).column_attrs}
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    return value
+
+
+def _from_json(attribute: ColumnProperty[Any], value: Any) -> Any:
+    if value is None:
+        return None
+    type = attribute.columns[0].type
+    if isinstance(type, DateTime):
+        return datetime.fromisoformat(value)
+    return UUID(value) if isinstance(type, Uuid) else value

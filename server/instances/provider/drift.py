@@ -1,0 +1,222 @@
+"""Changes made outside Pilotlight (console, spot reclaim, removal), applied to one row."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.clock import now
+from server.db.tables import Instance
+from server.enums import InstanceStatus, OperationKind, OperationPhase
+from server.instances import attempts, operations, transitions
+from server.instances.provider.absence import GONE_AT_PROVIDER
+from server.instances.provider.snapshot import ProviderSnapshot
+from server.instances.provider.states import MachineState, observed_fields, state_of
+from server.instances.status import UP
+from server.queue.enqueue import enqueue
+from server.queue.kinds import MonitorInstance
+
+S = InstanceStatus
+
+SPOT_RECLAIMED = "SPOT_RECLAIMED"
+STOPPED_OUTSIDE = "STOPPED_OUTSIDE"
+CONTAINER_EXITED = "CONTAINER_EXITED"  # by itself
+FROZEN = "FROZEN"  # by the provider, because the account is in arrears
+FREEZING = "freezing"
+STARTED_OUTSIDE = "STARTED_OUTSIDE"
+SEEN_AGAIN = "SEEN_AGAIN"
+CAME_UP_LATE = "CAME_UP_LATE"
+# Failures that say that we stopped waiting, not that the machine is broken.
+STOPPED_WAITING = frozenset(
+    {"READY_TIMEOUT", "NETWORK_ERROR", "PROVIDER_ERROR", "PROVIDER_AUTH_FAILED", "PROVIDER_SUSPENDED", "CIRCUIT_OPEN"}
+)
+
+
+class Change(StrEnum):
+    """What a comparison did to a row."""
+
+    NONE = "NONE"
+    NOTED = "NOTED"
+    STARTED = "STARTED"
+    STOPPED = "STOPPED"
+    RECLAIMED = "RECLAIMED"
+    GONE = "GONE"
+    SKIPPED = "SKIPPED"  # it failed, or its row was locked
+
+
+async def apply_snapshot(
+    session: AsyncSession,
+    instance_id: UUID,
+    snapshot: ProviderSnapshot | None,
+    *,
+    asked_at: datetime,
+    cause: transitions.Cause,
+) -> Change:
+    """Bring one row to the provider's state. `snapshot` is None if the machine is confirmed to be gone.
+
+    A row that was written after the provider was asked is newer and stays. While an operation is open, its own job
+    changes the status, and this only writes what was observed.
+    """
+    instance = await transitions.lock(session, instance_id)
+    if instance.updated_at >= asked_at or instance.status == S.DELETED:
+        return Change.NONE
+    if await operations.open_operation(session, instance_id) is not None:
+        return Change.NONE if snapshot is None else await _note(session, instance, snapshot, cause)
+    if snapshot is None or state_of(snapshot) is MachineState.GONE:
+        return await _gone(session, instance, cause)
+    was_gone = instance.failure_code == GONE_AT_PROVIDER
+    match state_of(snapshot):
+        case MachineState.GOING_DOWN if instance.status in UP:
+            await _transition(session, instance, S.STOPPING, snapshot, cause, reason=_stop_reason(instance, snapshot))
+            return Change.NOTED
+        case MachineState.UP if instance.status == S.STOPPING:  # it did not stop after all
+            await _transition(session, instance, S.READY, snapshot, cause)
+            return Change.NOTED
+        case MachineState.DOWN if instance.status in UP | {S.STOPPING} or was_gone:
+            reason = SEEN_AGAIN if was_gone and not was_reclaimed(snapshot) else _stop_reason(instance, snapshot)
+            await _transition(session, instance, S.EXITED, snapshot, cause, reason=reason)
+            return Change.RECLAIMED if reason == SPOT_RECLAIMED else Change.STOPPED
+        case MachineState.UP if may_recover(instance.failure_code):
+            return await _started(session, instance, snapshot, cause, CAME_UP_LATE)
+        case MachineState.UP | MachineState.COMING_UP if instance.status == S.EXITED or was_gone:
+            reason = SEEN_AGAIN if was_gone else STARTED_OUTSIDE
+            return await _started(session, instance, snapshot, cause, reason)
+        case _:
+            return await _note(session, instance, snapshot, cause)
+
+
+def may_recover(failure_code: str | None) -> bool:
+    """Whether a FAILED instance is monitored again when its machine runs."""
+    return failure_code in STOPPED_WAITING
+
+
+def expected_status(status: InstanceStatus, snapshot: ProviderSnapshot | None) -> InstanceStatus:
+    """The status that `apply_snapshot` gives a row without an open operation."""
+    state = MachineState.GONE if snapshot is None else state_of(snapshot)
+    if state is MachineState.GONE:
+        return S.FAILED
+    if state is MachineState.GOING_DOWN and status in UP:
+        return S.STOPPING
+    if state is MachineState.DOWN and status in UP:
+        return S.EXITED
+    if state in (MachineState.UP, MachineState.COMING_UP) and status == S.EXITED:
+        return S.STARTING
+    return status
+
+
+def was_reclaimed(snapshot: ProviderSnapshot) -> bool:
+    """The reclaim time alone is not enough: the machine may have been stopped between the notice and that time."""
+    if snapshot.spot_reclaim_at is None:
+        return False
+    return snapshot.spot_status in ("reclaiming", "terminated") or snapshot.spot_reclaim_at <= now()
+
+
+async def fail_abandoned_create(session: AsyncSession, instance_id: UUID) -> bool:
+    """Fail a CREATING instance without an open operation, a machine or a live attempt.
+
+    No known path leads there. If one does, the row would otherwise stay CREATING for ever.
+    """
+    instance = await transitions.lock(session, instance_id)
+    if instance.status != S.CREATING or instance.novita_id is not None:
+        return False
+    if await operations.open_operation(session, instance_id) or await attempts.live_of_instance(session, instance_id):
+        return False
+    await transitions.transition(
+        session,
+        instance_id,
+        S.FAILED,
+        cause=transitions.Cause(),
+        failure_code="CREATE_LOST",
+        failure_message="Its creation was abandoned. Delete it and create it again.",
+    )
+    return True
+
+
+def _stop_reason(instance: Instance, snapshot: ProviderSnapshot) -> str:
+    if was_reclaimed(snapshot):
+        return SPOT_RECLAIMED
+    if snapshot.status == FREEZING or instance.novita_status == FREEZING:
+        return FROZEN
+    error = snapshot.status_error
+    return CONTAINER_EXITED if error is not None and error.state == "containerExited" else STOPPED_OUTSIDE
+
+
+async def _transition(
+    session: AsyncSession,
+    instance: Instance,
+    to: InstanceStatus,
+    snapshot: ProviderSnapshot,
+    cause: transitions.Cause,
+    *,
+    reason: str | None = None,
+) -> None:
+    """To the status that the provider's state stands for, without an operation."""
+    observed: dict[str, Any] = {"observed_at": now(), **observed_fields(snapshot)}
+    if to is S.READY and not observed["endpoints"]:
+        del observed["endpoints"]  # lists leave addresses out, which does not mean that they are gone
+    await transitions.transition(session, instance.id, to, cause=cause, status_reason=reason, **observed)
+
+
+async def _note(
+    session: AsyncSession, instance: Instance, snapshot: ProviderSnapshot, cause: transitions.Cause
+) -> Change:
+    version = instance.version
+    values = observed_fields(snapshot)
+    if state_of(snapshot) is MachineState.UP and not values["endpoints"]:
+        del values["endpoints"]  # lists leave addresses out, which does not mean that they are gone
+    updated = await transitions.update(session, instance.id, cause=cause, observed_at=now(), **values)
+    return Change.NONE if updated.version == version else Change.NOTED
+
+
+async def _gone(session: AsyncSession, instance: Instance, cause: transitions.Cause) -> Change:
+    """FAILED, not EXITED or DELETED: it can't be started again, and no caller requested its end.
+
+    The row and its name stay until the owner deletes it.
+    """
+    gone: dict[str, Any] = {"novita_status": "removed", "endpoints": [], "observed_at": now()}
+    if instance.status == S.DELETING:
+        await transitions.transition(session, instance.id, S.DELETED, cause=cause, **gone)
+        return Change.GONE
+    if instance.status == S.FAILED:
+        version = instance.version
+        updated = await transitions.update(session, instance.id, cause=cause, **gone)
+        return Change.NONE if updated.version == version else Change.NOTED
+    await transitions.transition(
+        session,
+        instance.id,
+        S.FAILED,
+        cause=cause,
+        failure_code=GONE_AT_PROVIDER,
+        failure_message="The provider no longer has it. Delete it to free its name.",
+        **gone,
+    )
+    return Change.GONE
+
+
+async def _started(
+    session: AsyncSession, instance: Instance, snapshot: ProviderSnapshot, cause: transitions.Cause, reason: str
+) -> Change:
+    """Runs without our doing: monitored until READY like any start, by an operation without a caller."""
+    await start_monitoring(session, instance, kind=OperationKind.START, cause=cause, reason=reason)
+    observed = {"observed_at": now(), "novita_status": snapshot.status, "missing_since": None}
+    await transitions.update(session, instance.id, cause=cause, **observed)
+    return Change.STARTED
+
+
+async def start_monitoring(
+    session: AsyncSession, instance: Instance, *, kind: OperationKind, cause: transitions.Cause, reason: str | None
+) -> None:
+    """Begin an operation and the job that monitors a running or starting machine until it is READY."""
+    operation = await operations.begin(session, instance, kind, by=cause.token_id)
+    its = transitions.Cause(operation.id, cause.token_id)
+    await transitions.transition(session, instance.id, S.STARTING, cause=its, status_reason=reason)
+    await operations.set_phase(session, operation.id, OperationPhase.PROVISIONING)
+    await enqueue(
+        session,
+        MonitorInstance(instance_id=instance.id, operation_id=operation.id),
+        project_id=instance.project_id,
+        instance_id=instance.id,
+        unique_key=f"monitor {operation.id}",
+    )

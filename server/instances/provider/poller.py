@@ -1,0 +1,289 @@
+"""Polls the provider for many clients: requests at about the same time share its calls.
+
+A few machines are polled one by one, at once. More are read from pages of the provider's list, so that the number of
+calls grows with pages and not with instances. Polls use only a part of the rate limit, which leaves room for users.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import structlog
+
+from server.batching import TokenBucket
+from server.clock import now
+from server.errors import NovitaError, PilotlightError, ProviderError
+from server.instances.provider.states import MachineState, state_of
+from server.novita.client import NovitaClient
+from server.novita.models import RemoteInstance
+from server.novita.transport.concurrency import CallPriority
+
+log = structlog.get_logger(__name__)
+
+# At most so many are polled one by one and without waiting, and only while the bucket has tokens.
+SINGLE_POLLS_MAX = 5
+SINGLE_POLL_BURST = 10.0
+PAGE_SIZE = 100
+# From so many pages on, larger ones are requested; the response shows how large the provider makes them.
+LARGE_PAGE_SIZE = 1_000
+LARGE_PAGES_FROM = 5
+PAGES_MAX = 1_000
+# Seconds in which requests are collected into one round.
+BATCH_WINDOW = 0.005
+# Seconds that `poll` waits for a single poll before it raises NotYet.
+WAIT_TIMEOUT = 0.5
+SWEEP_INTERVAL_MIN = 1.0
+# The part of the rate limit that polls may use, and the limit that is assumed where there is none.
+RATE_SHARE = 0.5
+ASSUMED_RATE_LIMIT = 600
+# NotYet asks for at most this delay, in seconds; results are kept for longer than that.
+RETRY_DELAY_MAX = 30.0
+RESULT_TTL = 120.0
+CONCURRENT_GETS = 16
+# How long entries of a page serve later requests.
+PAGE_TTL = timedelta(seconds=15)
+
+
+class NotYet(PilotlightError):
+    """Too many polls are waiting. Poll again after this time; the result will probably be there."""
+
+    def __init__(self, after: timedelta) -> None:
+        super().__init__(f"poll again after {after.total_seconds():.1f} s")
+        self.after = after
+
+
+@dataclass(slots=True)
+class PollRequest:
+    """A client's request and, once it is there, its result."""
+
+    novita_id: str
+    asked_at: float
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+    remote: RemoteInstance | None = None
+    error: NovitaError | None = None
+    finished_at: float = 0.0
+
+    def finish(self, remote: RemoteInstance | None, error: NovitaError | None) -> None:
+        self.remote, self.error = remote, error
+        self.finished_at = time.monotonic()
+        self.done.set()
+
+    def result(self) -> RemoteInstance:
+        if self.remote is not None:
+            return self.remote
+        raise self.error or ProviderError("the poll returned nothing")
+
+
+@dataclass(frozen=True, slots=True)
+class PageEntry:
+    """A machine from a page of the list. `asked_at` is before the call."""
+
+    remote: RemoteInstance
+    asked_at: datetime
+
+
+class InstancePoller:
+    """One per process."""
+
+    def __init__(self, novita: NovitaClient, *, calls_per_minute: int) -> None:
+        self._novita = novita
+        self._seconds_per_call = 60 / (RATE_SHARE * (calls_per_minute or ASSUMED_RATE_LIMIT))
+        self._requests: dict[Hashable, PollRequest] = {}
+        self._open: dict[str, list[PollRequest]] = {}
+        self._page_entries: dict[str, PageEntry] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._pages = 1  # of the whole list, when it was last read
+        self._page_size = PAGE_SIZE
+        self._largest_page = LARGE_PAGE_SIZE  # as far as we know
+        self._next_round_at = 0.0
+        self._is_sweeping = False
+        self._seconds_per_page = 60 / calls_per_minute if calls_per_minute else 0.05  # later measured
+        self._single_polls = TokenBucket(1 / self._seconds_per_call, SINGLE_POLL_BURST, time.monotonic())
+
+    async def poll(self, novita_id: str, *, client: Hashable, newer_than: datetime | None = None) -> RemoteInstance:
+        """The provider's present state of a machine. Raises NovitaError, or NotYet while many polls wait.
+
+        After NotYet the result is kept for the same `client`, which has to call again: a job that waited here would
+        block a slot for other jobs. With `newer_than`, an entry of a page that was read after that time serves as well:
+        while pages are read all the time for a large fleet, no client has to call twice.
+        """
+        request = self._requests.get(client)
+        if request is None and newer_than is not None:
+            entry = self._page_entries.get(novita_id)
+            if entry is not None and entry.asked_at > newer_than and entry.asked_at > now() - PAGE_TTL:
+                return entry.remote
+        if request is None or request.novita_id != novita_id or _is_expired(request):
+            request = self._requests[client] = self._add(novita_id)
+        if not request.done.is_set() and self._can_poll_singly():
+            await _wait_for(request, WAIT_TIMEOUT)
+        if not request.done.is_set():
+            raise NotYet(timedelta(seconds=self._retry_delay()))
+        del self._requests[client]
+        return request.result()
+
+    async def poll_now(self, novita_id: str) -> RemoteInstance:
+        """The same, for a caller that waits."""
+        request = self._add(novita_id)
+        await request.done.wait()
+        return request.result()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _add(self, novita_id: str) -> PollRequest:
+        request = PollRequest(novita_id, time.monotonic())
+        self._open.setdefault(novita_id, []).append(request)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="instance poller")
+        return request
+
+    def _retry_delay(self) -> float:
+        """Too short costs one more run of a cheap job, too long makes the result old."""
+        waiting = 0.0 if self._is_sweeping else self._next_round_at - time.monotonic()
+        pages = max(1.0, len(self._open) / self._page_size)
+        # With jitter: clients that were refused together would otherwise call again together.
+        return min(RETRY_DELAY_MAX, max(0.25, waiting) + pages * self._seconds_per_page) * random.uniform(0.75, 1.25)
+
+    def _can_poll_singly(self) -> bool:
+        """Whether the machines that wait now can be polled one by one, at once."""
+        return len(self._open) <= min(SINGLE_POLLS_MAX, self._single_polls.tokens(time.monotonic()))
+
+    async def _run(self) -> None:
+        """Run rounds while requests are open."""
+        while self._open:
+            await asyncio.sleep(BATCH_WINDOW)
+            singly = self._can_poll_singly()
+            if not singly:
+                await asyncio.sleep(max(0.0, self._next_round_at - time.monotonic()))
+            started = time.monotonic()
+            count = len(self._open)
+            try:
+                if singly:
+                    self._single_polls.charge(count, started, debt_max=0)
+                    await self._poll_singly(list(self._open), before=started)
+                else:
+                    calls = min(count, self._pages)
+                    self._next_round_at = started + max(SWEEP_INTERVAL_MIN, calls * self._seconds_per_call)
+                    self._is_sweeping = True
+                    if count <= calls:
+                        await self._poll_singly(list(self._open), before=started)
+                    else:
+                        await self._sweep(started)
+                    self._seconds_per_page += 0.3 * ((time.monotonic() - started) / calls - self._seconds_per_page)
+            except Exception as error:
+                # A bug must not leave requests waiting for ever.
+                log.exception("lookout.failed")
+                self._fail(started, ProviderError(f"the poll failed: {type(error).__name__}"))
+            finally:
+                self._is_sweeping = False
+            self._drop_expired()
+
+    async def _sweep(self, started: float) -> None:
+        """Read pages until all requests from before `started` are answered; poll singly what is on no page."""
+        incomplete: set[str] = set()
+        listed: set[str] = set()
+        size = self._page_size
+        try:
+            for page in range(1, PAGES_MAX + 1):
+                sent, asked_at = time.monotonic(), now()
+                try:
+                    response = await self._novita.instances(page=page, page_size=size, priority=CallPriority.POLL)
+                except NovitaError as error:
+                    if size <= PAGE_SIZE or error.retryable:
+                        raise
+                    self._largest_page = self._page_size = PAGE_SIZE  # it refuses larger pages
+                    break
+                before = len(listed)
+                listed.update(remote.id for remote in response.items)
+                for remote in response.items:
+                    lacks_endpoints = _lacks_endpoints(remote)
+                    if not lacks_endpoints:
+                        self._page_entries[remote.id] = PageEntry(remote, asked_at)
+                    if remote.id not in self._open:
+                        continue
+                    if lacks_endpoints:
+                        incomplete.add(remote.id)
+                    else:
+                        self._answer(remote.id, remote, None, before=sent)
+                if page == 1 and response.total is not None and len(response.items) < min(size, response.total):
+                    size = self._largest_page = max(1, len(response.items))  # it returns no larger pages
+                # The largest page that is served is unknown, so a short page is the last only if the total agrees.
+                is_last = len(response.items) < size and (response.total is None or len(listed) >= response.total)
+                if response.total is not None:
+                    self._count_pages(response.total)
+                if is_last or len(listed) == before or incomplete.issuperset(self._waiting_since(started)):
+                    break
+        except NovitaError as error:
+            self._fail(started, error)
+            return
+        if self._page_size != size and not listed:
+            return  # the next round reads pages of the usual size
+        await self._poll_singly(self._waiting_since(started), before=started)
+
+    def _count_pages(self, total: int) -> None:
+        is_large = total > LARGE_PAGES_FROM * PAGE_SIZE
+        self._page_size = self._largest_page if is_large else min(PAGE_SIZE, self._largest_page)
+        self._pages = max(1, -(-total // self._page_size))
+
+    async def _poll_singly(self, novita_ids: Iterable[str], *, before: float) -> None:
+        slots = asyncio.Semaphore(CONCURRENT_GETS)
+
+        async def get(novita_id: str) -> None:
+            async with slots:
+                sent = time.monotonic()
+                try:
+                    remote = await self._novita.instance(novita_id, priority=CallPriority.POLL)
+                except NovitaError as error:
+                    self._answer(novita_id, None, error, before=sent)
+                else:
+                    self._answer(novita_id, remote, None, before=sent)
+
+        await asyncio.gather(*(get(novita_id) for novita_id in novita_ids))
+
+    def _waiting_since(self, started: float) -> list[str]:
+        # The requests of a machine are in the order of their times.
+        return [novita_id for novita_id, requests in self._open.items() if requests[0].asked_at <= started]
+
+    def _fail(self, started: float, error: NovitaError) -> None:
+        for novita_id in self._waiting_since(started):
+            self._answer(novita_id, None, error, before=started)
+
+    def _answer(
+        self, novita_id: str, remote: RemoteInstance | None, error: NovitaError | None, *, before: float
+    ) -> None:
+        """Finish the requests from before the call was sent; for later ones its result is too old."""
+        requests = self._open.pop(novita_id, [])
+        later = [request for request in requests if request.asked_at > before]
+        if later:
+            self._open[novita_id] = later
+        for request in requests:
+            if request.asked_at <= before:
+                request.finish(remote, error)
+
+    def _drop_expired(self) -> None:
+        for client in [client for client, request in self._requests.items() if _is_expired(request)]:
+            del self._requests[client]
+        fresh_from = now() - PAGE_TTL
+        self._page_entries = {id: each for id, each in self._page_entries.items() if each.asked_at > fresh_from}
+
+
+def _is_expired(request: PollRequest) -> bool:
+    return request.done.is_set() and time.monotonic() - request.finished_at > RESULT_TTL
+
+
+def _lacks_endpoints(remote: RemoteInstance) -> bool:
+    """List items may lack addresses, as the provider's documentation says; a running one is then polled singly."""
+    return state_of(remote) is MachineState.UP and not any(endpoint.address for endpoint in remote.endpoints)
+
+
+async def _wait_for(request: PollRequest, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await request.done.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,114 @@
+"""Settles create attempts without a clear response: links the machine to its instance, or records its absence."""
+
+from datetime import timedelta
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.clock import now
+from server.db.tables import Attempt, Instance
+from server.enums import AttemptStatus, InstanceStatus, OperationKind, OperationPhase
+from server.instances import attempts, operations, transitions
+from server.instances.provider.drift import start_monitoring
+from server.instances.provider.states import MachineState, observed_fields, state_of
+from server.novita.models import RemoteInstance
+from server.queue.enqueue import enqueue
+from server.queue.kinds import MonitorInstance, SettleAttempt
+
+S = InstanceStatus
+MACHINE_FOUND = "MACHINE_FOUND"
+
+
+async def link_created(session: AsyncSession, attempt: Attempt, novita_id: str) -> None:
+    """Link a machine that the provider has just created, or that was found, to the instance of an open operation.
+
+    Also while the instance is being deleted: the delete needs the id.
+    """
+    if not await attempts.end(session, attempt, AttemptStatus.CREATED, novita_id=novita_id):
+        return
+    instance = await transitions.lock(session, attempt.instance_id)
+    operation = await operations.set_phase(session, attempt.operation_id, OperationPhase.PROVISIONING)
+    cause = transitions.Cause(attempt.operation_id, operation.requested_by if operation else None)
+    facts = _facts(attempt, novita_id)
+    if operation is None or instance.status != S.CREATING:
+        await transitions.update(session, instance.id, cause=cause, **facts)
+        return
+    await transitions.transition(session, instance.id, S.STARTING, cause=cause, **facts)
+    await enqueue(
+        session,
+        MonitorInstance(instance_id=instance.id, operation_id=operation.id),
+        project_id=instance.project_id,
+        instance_id=instance.id,
+        unique_key=f"monitor {operation.id}",
+    )
+
+
+async def link_found(session: AsyncSession, attempt: Attempt, remote: RemoteInstance) -> bool:
+    """Link a machine whose create operation has ended to its instance, and monitor it. False if it can't be linked:
+    the instance is deleted or has another machine, so this one is to be removed."""
+    instance = await transitions.lock(session, attempt.instance_id)
+    if instance.status == S.DELETED or instance.novita_id not in (None, remote.id):
+        return False
+    if await operations.open_operation(session, instance.id) is not None:
+        await link_created(session, attempt, remote.id)
+        return True
+    if not await attempts.end(session, attempt, AttemptStatus.CREATED, novita_id=remote.id):
+        return True
+    cause = transitions.Cause(attempt.operation_id)
+    observed = {"observed_at": now(), **observed_fields(remote)}
+    reason = {"status_reason": MACHINE_FOUND}
+    instance = await transitions.update(session, instance.id, cause=cause, **_facts(attempt, remote.id), **reason)
+    match state_of(remote):
+        case MachineState.DOWN if instance.status == S.FAILED:
+            await transitions.transition(session, instance.id, S.EXITED, cause=cause, **reason, **observed)
+        case MachineState.GONE | MachineState.GOING_AWAY:
+            await transitions.update(session, instance.id, cause=cause, **observed)
+        case _:
+            await start_monitoring(
+                session, instance, kind=OperationKind.START, cause=transitions.Cause(), reason=MACHINE_FOUND
+            )
+    return True
+
+
+async def end_absent(session: AsyncSession, attempt: Attempt) -> None:
+    """The provider has shown no machine for long enough."""
+    if await attempts.end(session, attempt, AttemptStatus.ABSENT):
+        await _clear_doubt(session, attempt)
+
+
+async def note_doubt(session: AsyncSession, attempt: Attempt) -> Instance:
+    """Let the instance say that a machine may exist, while its attempt is searched for."""
+    return await transitions.update(
+        session,
+        attempt.instance_id,
+        cause=transitions.Cause(attempt.operation_id),
+        status_reason=attempts.MACHINE_MAY_EXIST,
+    )
+
+
+async def settle_later(session: AsyncSession, attempt: Attempt, instance: Instance) -> None:
+    """Enqueue the job that settles an attempt whose operation has ended; at most one per attempt waits."""
+    await enqueue(
+        session,
+        SettleAttempt(attempt_id=attempt.id),
+        project_id=instance.project_id,
+        instance_id=instance.id,
+        after=timedelta(0),
+        unique_key=f"settle {attempt.id}",
+    )
+
+
+async def _clear_doubt(session: AsyncSession, attempt: Attempt) -> None:
+    instance = await transitions.lock(session, attempt.instance_id)
+    if instance.status_reason == attempts.MACHINE_MAY_EXIST:
+        cause = transitions.Cause(attempt.operation_id)
+        await transitions.update(session, instance.id, cause=cause, status_reason=None)
+
+
+def _facts(attempt: Attempt, novita_id: str) -> dict[str, object]:
+    return {
+        "novita_id": novita_id,
+        "region": attempt.region,
+        "product_id": attempt.product_id,
+        "billing_mode": attempt.billing_mode,
+        "price_per_hour_e5": attempt.price_per_hour_e5,
+    }

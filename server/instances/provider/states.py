@@ -1,0 +1,74 @@
+"""The provider's status words and the machine states they stand for. An unknown word means: poll again later."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum
+from typing import Any, Protocol
+
+from server.novita.models import Endpoint
+
+
+class MachineState(Enum):
+    """The state of a machine at the provider."""
+
+    COMING_UP = "on its way up"
+    UP = "running"
+    GOING_DOWN = "on its way down"
+    DOWN = "exited"
+    GOING_AWAY = "being removed"
+    GONE = "removed"
+    UNKNOWN = "an unknown word"
+
+
+STATES: dict[str, MachineState] = {
+    "pending": MachineState.COMING_UP,
+    "toCreate": MachineState.COMING_UP,
+    "creating": MachineState.COMING_UP,
+    "pulling": MachineState.COMING_UP,
+    "toStart": MachineState.COMING_UP,
+    "starting": MachineState.COMING_UP,
+    "toRestart": MachineState.COMING_UP,
+    "restarting": MachineState.COMING_UP,
+    "toReset": MachineState.COMING_UP,
+    "resetting": MachineState.COMING_UP,
+    "migrating": MachineState.COMING_UP,
+    "running": MachineState.UP,
+    "toStop": MachineState.GOING_DOWN,
+    "stopping": MachineState.GOING_DOWN,
+    "freezing": MachineState.GOING_DOWN,
+    "exited": MachineState.DOWN,
+    "toRemove": MachineState.GOING_AWAY,
+    "removing": MachineState.GOING_AWAY,
+    "removed": MachineState.GONE,
+}
+
+
+class MachineView(Protocol):
+    """The fields of a machine that matter here."""
+
+    @property
+    def status(self) -> str: ...
+
+    @property
+    def endpoints(self) -> Sequence[Endpoint]: ...
+
+    @property
+    def spot_reclaim_at(self) -> datetime | None: ...
+
+
+def state_of(remote: MachineView) -> MachineState:
+    return STATES.get(remote.status, MachineState.UNKNOWN)
+
+
+def observed_fields(remote: MachineView) -> dict[str, Any]:
+    """The columns to write after a poll, whatever the state."""
+    return {
+        "novita_status": remote.status,
+        "endpoints": [
+            {"port": endpoint.port, "type": endpoint.type, "address": endpoint.address}
+            for endpoint in remote.endpoints
+            if endpoint.address
+        ],
+        "spot_reclaim_at": remote.spot_reclaim_at,
+        "missing_since": None,
+    }

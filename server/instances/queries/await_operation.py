@@ -1,0 +1,51 @@
+"""Waits for an operation to end, on the shared event tail: no query and no connection per waiter."""
+
+import asyncio
+from datetime import timedelta
+from uuid import UUID
+
+from server.db.database import Database
+from server.db.tables import Operation
+from server.enums import OPEN_OPERATION
+from server.errors import CursorExpired, Lagging
+from server.events.reader import EventReader
+from server.events.tail import Tail
+from server.instances.events import restored
+from server.instances.queries import operations
+
+
+async def await_operation(
+    database: Database, tail: Tail, operation_id: UUID, *, project_id: UUID, timeout: timedelta
+) -> Operation | None:
+    """The operation at its end, or its present state after the timeout; None if there is none with that id.
+
+    Subscribe first, then read the row: a change in between arrives as an event.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout.total_seconds()
+    try:
+        async with asyncio.timeout_at(deadline):
+            async with tail.subscribe(
+                project_id=project_id,
+                after=None,
+                predicate=lambda event: event.operation_id == operation_id and "operation" in event.data,
+            ) as events:
+                operation = await _now(database, operation_id, project_id)
+                if operation is None or operation.status not in OPEN_OPERATION:
+                    return operation
+                return await _end(events)
+    except (TimeoutError, Lagging, CursorExpired):
+        # Also if this process can't follow the log at the moment: the row is always up to date.
+        return await _now(database, operation_id, project_id)
+
+
+async def _now(database: Database, operation_id: UUID, project_id: UUID) -> Operation | None:
+    async with database.read() as session:
+        return await operations.get_operation(session, operation_id, project_id=project_id)
+
+
+async def _end(events: EventReader) -> Operation:
+    async for event in events:
+        operation = restored(Operation, event.data["operation"])
+        if operation.status not in OPEN_OPERATION:
+            return operation
+    raise Lagging("the log ended")

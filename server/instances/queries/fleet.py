@@ -1,0 +1,178 @@
+"""Our instances and the provider's machines as one list, and counts of our instances."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from uuid import UUID
+
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.billing import BILLED_UNSEEN, UNBILLED_STATUSES, UNBILLED_WORDS
+from server.db.database import Database
+from server.db.tables import Instance
+from server.enums import InstanceStatus
+from server.errors import NovitaError
+from server.instances.provider.drift import expected_status
+from server.instances.provider.reader import ProviderReader
+from server.instances.provider.snapshot import ProviderSnapshot
+from server.instances.provider.states import MachineState, state_of
+from server.instances.provider.unlinked import Origin, UnlinkedMachine, unlinked_machines
+from server.instances.queries.instances import InstanceFilter, conditions_of
+from server.instances.status import MOVING
+
+S = InstanceStatus
+
+
+class Source(StrEnum):
+    """Where an item comes from: our rows, the provider, or both."""
+
+    LOCAL = "LOCAL"
+    NOVITA = "NOVITA"
+    MERGED = "MERGED"
+
+
+# The status shown for a machine that is not an instance.
+STATUS_OF: dict[MachineState, InstanceStatus | None] = {
+    MachineState.COMING_UP: S.STARTING,
+    MachineState.UP: S.RUNNING,
+    MachineState.GOING_DOWN: S.STOPPING,
+    MachineState.DOWN: S.EXITED,
+    MachineState.GOING_AWAY: S.DELETING,
+    MachineState.GONE: S.DELETED,
+    MachineState.UNKNOWN: None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FleetItem:
+    """One machine or instance. `status` follows the provider's state; the instance has our own."""
+
+    source: Source
+    status: InstanceStatus | None
+    instance: Instance | None
+    snapshot: ProviderSnapshot | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All items and timings. `problem` says why the provider's part is missing, if it is."""
+
+    items: Sequence[FleetItem]
+    counts: Counter[Source]
+    problem: NovitaError | None
+    listed_at: datetime | None
+    local_took: timedelta
+    novita_took: timedelta
+
+
+async def fleet(database: Database, reader: ProviderReader, *, project_id: UUID, include_novita_only: bool) -> Fleet:
+    """Both sides are read concurrently; if the provider fails, the list has our rows only."""
+    started = time.monotonic()
+    (rows, local_took), (machines, listed_at, problem, novita_took) = await asyncio.gather(
+        _rows(database, project_id, started), _list_machines(reader, started)
+    )
+    by_id = {snapshot.id: snapshot for snapshot in machines}
+    unlinked: list[UnlinkedMachine] = []
+    if include_novita_only or any(row.novita_id is None for row in rows):
+        unlinked = [each for each in await unlinked_machines(database, machines) if each.is_visible_to(project_id)]
+    # A create without a response whose machine is there already: shown with its instance before it is linked.
+    found = {each.instance_id: each.snapshot for each in unlinked if each.origin is Origin.IN_DOUBT}
+    items = [_ours(row, by_id.get(row.novita_id) if row.novita_id else found.pop(row.id, None)) for row in rows]
+    if include_novita_only:
+        items += [
+            FleetItem(Source.NOVITA, STATUS_OF[state_of(each.snapshot)], None, each.snapshot)
+            for each in unlinked
+            if each.origin is not Origin.IN_DOUBT or each.instance_id in found
+        ]
+    return Fleet(
+        items=items,
+        counts=Counter(item.source for item in items),
+        problem=problem,
+        listed_at=listed_at,
+        local_took=local_took,
+        novita_took=novita_took,
+    )
+
+
+def _ours(row: Instance, snapshot: ProviderSnapshot | None) -> FleetItem:
+    status = InstanceStatus(row.status)
+    if snapshot is None:
+        return FleetItem(Source.LOCAL, status, row, None)
+    # The status of a moving instance follows its operation, and a row that is newer than the list stays as it is.
+    if status not in MOVING | {S.CREATING} and row.updated_at < snapshot.asked_at:
+        status = expected_status(status, snapshot)
+    return FleetItem(Source.MERGED, status, row, snapshot)
+
+
+async def _rows(database: Database, project_id: UUID, started: float) -> tuple[Sequence[Instance], timedelta]:
+    async with database.read() as session:
+        result = await session.execute(
+            select(Instance)
+            .where(Instance.project_id == project_id, Instance.status != S.DELETED)
+            .order_by(Instance.created_at.desc(), Instance.id.desc())
+        )
+        rows = result.scalars().all()
+    return rows, timedelta(seconds=time.monotonic() - started)
+
+
+async def _list_machines(
+    reader: ProviderReader, started: float
+) -> tuple[Sequence[ProviderSnapshot], datetime | None, NovitaError | None, timedelta]:
+    problem: NovitaError | None = None
+    machines: Sequence[ProviderSnapshot] = ()
+    listed_at: datetime | None = None  # also of an empty list, which has a cache age too
+    try:
+        listed = await reader.machines()
+        machines, listed_at = listed.value, listed.fetched_at
+    except NovitaError as error:
+        problem = error
+    return machines, listed_at, problem, timedelta(seconds=time.monotonic() - started)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStats:
+    """Comparable, so that subscribers only get changes. `unpriced` are billed, at a price that is not known."""
+
+    by_status: dict[InstanceStatus, int]
+    billed: int
+    unpriced: int
+    price_per_hour_e5: int
+
+
+# The same as `is_billed`.
+IS_BILLED = and_(
+    Instance.status.not_in(sorted(UNBILLED_STATUSES)),
+    or_(
+        Instance.novita_status.not_in(sorted(UNBILLED_WORDS)),
+        and_(Instance.novita_status.is_(None), Instance.status.in_(sorted(BILLED_UNSEEN))),
+    ),
+)
+
+
+async def fleet_stats(session: AsyncSession, *, project_id: UUID, wanted: InstanceFilter | None = None) -> FleetStats:
+    """Of the instances that match; the price is of those that the provider bills now."""
+    price = Instance.price_per_hour_e5
+    rows = await session.execute(
+        select(
+            Instance.status,
+            func.count().label("count"),
+            func.count().filter(IS_BILLED).label("billed"),
+            func.count().filter(IS_BILLED, price.is_(None)).label("unpriced"),
+            func.coalesce(func.sum(price).filter(IS_BILLED), 0).label("price"),
+        )
+        .where(*conditions_of(wanted or InstanceFilter()))
+        .group_by(Instance.status),
+        {"project_id": project_id},
+    )
+    counts = rows.all()
+    return FleetStats(
+        by_status={InstanceStatus(row.status): row[1] for row in counts},
+        billed=sum(row.billed for row in counts),
+        unpriced=sum(row.unpriced for row in counts),
+        price_per_hour_e5=sum(int(row.price) for row in counts),
+    )

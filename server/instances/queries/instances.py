@@ -1,0 +1,229 @@
+"""Reads instances of one project: by id, by name, as filtered pages, and counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    DateTime,
+    Select,
+    String,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    or_,
+    select,
+    text,
+    tuple_,
+)
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.clock import now
+from server.db.tables import Instance, InstanceLike, InstanceRow
+from server.enums import Billing, InstanceStatus
+from server.instances.status import FRESH_FOR, MOVING
+
+# Written out, as in the partial indexes: the planner can't match a parameter with an index condition.
+LIVING: ColumnElement[bool] = text("instance.status <> 'DELETED'")  # type: ignore[assignment]
+INDEXED_PART = 3  # letters; shorter words are searched along the page's order
+LABELLED: ColumnElement[bool] = text("instance.labels <> '{}'::jsonb")  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceFilter:
+    """Which instances; all conditions must hold. An empty filter means all instances that are not deleted."""
+
+    ids: tuple[UUID, ...] | None = None
+    statuses: tuple[InstanceStatus, ...] = ()
+    name_starts_with: str | None = None
+    name_contains: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    label_conditions: tuple["LabelCondition", ...] = ()
+    regions: tuple[str, ...] = ()
+    product_names: tuple[str, ...] = ()
+    health: tuple[str, ...] = ()
+    billings: tuple[Billing, ...] = ()
+    billing_modes: tuple[str, ...] = ()
+    min_price_e5: int | None = None
+    max_price_e5: int | None = None
+    is_degraded: bool | None = None
+    is_stale: bool | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelCondition:
+    """A label with one of these values, or with any value if there are none; `is_not` negates it."""
+
+    key: str
+    values: tuple[str, ...] | None = None
+    is_not: bool = False
+
+
+class InstanceOrder(StrEnum):
+    """What pages are sorted by, and then by id, so that the order is total."""
+
+    CREATED_AT = "CREATED_AT"
+    NAME = "NAME"
+    STATUS = "STATUS"
+    STATUS_SINCE = "STATUS_SINCE"
+    PRICE = "PRICE"
+
+
+SORTED_BY: dict[InstanceOrder, Any] = {
+    InstanceOrder.CREATED_AT: Instance.created_at,
+    InstanceOrder.NAME: Instance.name,
+    InstanceOrder.STATUS: Instance.status,
+    InstanceOrder.STATUS_SINCE: Instance.status_since,
+    # Written out, as in its index. Null would exclude rows without a price from pages after a cursor.
+    InstanceOrder.PRICE: literal_column("coalesce(instance.price_per_hour_e5, 0)", BigInteger()),
+}
+
+
+def place_of(row: InstanceLike, order: InstanceOrder) -> Any:
+    """The value that a row is sorted by; the id follows it."""
+    if order is InstanceOrder.PRICE:
+        return row.price_per_hour_e5 or 0
+    return getattr(row, SORTED_BY[order].key)
+
+
+async def get_instance(session: AsyncSession, instance_id: UUID, *, project_id: UUID) -> Instance | None:
+    rows = await session.execute(select(Instance).where(Instance.id == instance_id, Instance.project_id == project_id))
+    return rows.scalar_one_or_none()
+
+
+async def find_instance_by_name(session: AsyncSession, name: str, *, project_id: UUID) -> Instance | None:
+    """The instance of that name that is not deleted; names of deleted instances may be used again."""
+    rows = await session.execute(
+        select(Instance).where(
+            Instance.project_id == project_id, Instance.name == name, Instance.status != InstanceStatus.DELETED
+        )
+    )
+    return rows.scalar_one_or_none()
+
+
+async def page_of_instances(
+    session: AsyncSession,
+    *,
+    project_id: UUID,
+    wanted: InstanceFilter,
+    first: int,
+    after: tuple[Any, UUID] | None = None,
+    order: InstanceOrder = InstanceOrder.CREATED_AT,
+    descending: bool = True,
+) -> Sequence[InstanceRow]:
+    """A page read in the session's transaction; see `select_page`."""
+    page = select_page(wanted, order, descending=descending, is_later=after is not None, first=first)
+    rows = await session.execute(page, page_values(project_id, after))
+    return [InstanceRow._make(row) for row in rows]
+
+
+def select_page(
+    wanted: InstanceFilter, order: InstanceOrder, *, descending: bool, is_later: bool, first: int
+) -> Select[*tuple[Any, ...]]:
+    """The statement of a page. It starts at the cursor's place in the index, so page 10,000 costs what page 1 costs.
+
+    The limit is written out: the planner can't estimate a parameter. `page_values` has the statement's parameters.
+    """
+    column = SORTED_BY[order]
+    columns: list[Any] = [getattr(Instance, name) for name in InstanceRow._fields]
+    page: Select[*tuple[Any, ...]] = select(*columns).where(*conditions_of(wanted))
+    if is_later:
+        place = tuple_(column, Instance.id)
+        after = tuple_(bindparam("after", type_=column.type), bindparam("after_id", type_=Instance.id.type))
+        page = page.where(place < after if descending else place > after)
+    by = (column.desc(), Instance.id.desc()) if descending else (column.asc(), Instance.id.asc())
+    return page.order_by(*by).limit(literal_column(str(int(first))))
+
+
+def page_values(project_id: UUID, after: tuple[Any, UUID] | None) -> dict[str, Any]:
+    values: dict[str, Any] = {"project_id": project_id}
+    return values if after is None else values | {"after": after[0], "after_id": after[1]}
+
+
+async def count_instances(session: AsyncSession, *, project_id: UUID, wanted: InstanceFilter) -> int:
+    count = select(func.count()).select_from(Instance).where(*conditions_of(wanted))
+    return (await session.execute(count, {"project_id": project_id})).scalar_one()
+
+
+def conditions_of(wanted: InstanceFilter) -> list[ColumnElement[bool]]:
+    """The statement's parameter `project_id` is given when it is executed."""
+    conditions: list[ColumnElement[bool]] = [Instance.project_id == bindparam("project_id")]
+    if wanted.statuses:
+        conditions.append(Instance.status.in_([str(status) for status in wanted.statuses]))
+    if InstanceStatus.DELETED not in wanted.statuses:
+        conditions.append(LIVING)
+    if wanted.ids is not None:
+        conditions.append(Instance.id.in_(wanted.ids))
+    if wanted.name_starts_with:
+        # LIKE, because its index works with every collation.
+        start = wanted.name_starts_with.lower()
+        conditions.append(func.lower(Instance.name).startswith(start, autoescape=True))
+        conditions += _has_parts_of(wanted.name_starts_with)
+    if wanted.name_contains:
+        conditions.append(Instance.name.icontains(wanted.name_contains, autoescape=True))
+        conditions += _has_parts_of(wanted.name_contains)
+    if wanted.labels:
+        conditions.append(Instance.labels.contains(dict(wanted.labels)))
+        conditions.append(LABELLED)
+    for condition in wanted.label_conditions:
+        conditions += _label_conditions(condition)
+    if wanted.health:
+        conditions.append(Instance.health.in_(wanted.health))
+    if wanted.billings:
+        conditions.append(Instance.billing.in_([str(billing) for billing in wanted.billings]))
+    if wanted.billing_modes:
+        conditions.append(Instance.billing_mode.in_(wanted.billing_modes))
+    if wanted.min_price_e5 is not None:
+        conditions.append(SORTED_BY[InstanceOrder.PRICE] >= wanted.min_price_e5)
+    if wanted.max_price_e5 is not None:
+        conditions.append(SORTED_BY[InstanceOrder.PRICE] <= wanted.max_price_e5)
+    if wanted.is_degraded is not None:
+        degraded = and_(Instance.status == InstanceStatus.READY, Instance.degraded_since.is_not(None))
+        conditions.append(degraded if wanted.is_degraded else ~degraded)
+    if wanted.is_stale is not None:
+        conditions.append(_is_stale() if wanted.is_stale else ~_is_stale())
+    if wanted.regions:
+        conditions.append(Instance.region.in_(wanted.regions))
+    if wanted.product_names:
+        conditions.append(Instance.product_name.in_(wanted.product_names))
+    if wanted.created_after is not None:
+        conditions.append(Instance.created_at > wanted.created_after)
+    if wanted.created_before is not None:
+        conditions.append(Instance.created_at < wanted.created_before)
+    return conditions
+
+
+def _has_parts_of(words: str) -> list[ColumnElement[bool]]:
+    """The condition that the index of name parts can serve: the name has every three letters of these words.
+
+    The words are part of the statement, not a parameter: whether the index or the page's order is faster depends on
+    how many names have them, and a generic plan would use the index for all words.
+    """
+    if len(words) < INDEXED_PART:
+        return []
+    part = bindparam("part", words, type_=String(), literal_execute=True, unique=True)
+    return [func.parts_of_name(Instance.name).op("@>", is_comparison=True)(func.parts_of_name(part))]
+
+
+def _label_conditions(condition: LabelCondition) -> list[ColumnElement[bool]]:
+    if condition.values is None:
+        has_label = Instance.labels.has_key(condition.key)  # type: ignore[attr-defined]
+    else:
+        has_label = or_(*(Instance.labels.contains({condition.key: value}) for value in condition.values))
+    return [~has_label] if condition.is_not else [has_label, LABELLED]
+
+
+def _is_stale() -> ColumnElement[bool]:
+    """The same condition as `server.instances.provider.reader.is_stale`."""
+    seen_at = func.greatest(Instance.observed_at, Instance.status_since)
+    # Evaluated at each execution, because the compiled statement is kept.
+    oldest = bindparam("oldest", callable_=lambda: now() - FRESH_FOR, type_=DateTime(timezone=True), unique=True)
+    return and_(Instance.novita_id.is_not(None), Instance.status.in_(sorted(MOVING)), seen_at < oldest)

@@ -1,0 +1,44 @@
+"""SSH access to a machine, fetched from the provider for every request and never stored.
+
+Address and password change with every start, so a stored copy would be useless and a risk.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pydantic import SecretStr
+
+from server.db.tables import InstanceLike
+from server.errors import ProviderNotFound, ProviderTimeout
+from server.instances.provider.reader import ProviderReader
+
+# A user waits, and an older answer would be of no use.
+FETCH_TIMEOUT = timedelta(seconds=10)
+RUNNING = "running"  # the provider's word
+
+
+@dataclass(frozen=True, slots=True)
+class SshAccess:
+    command: str
+    password: SecretStr | None
+    is_running: bool
+
+
+async def ssh_access(reader: ProviderReader, instance: InstanceLike) -> SshAccess | None:
+    """The present access data; None while the machine does not run. Raises NovitaError.
+
+    The provider's status decides, not ours: users can log in to a machine that failed its checks, to see why.
+    """
+    if instance.novita_id is None or instance.deleted_at is not None:
+        return None
+    try:
+        async with asyncio.timeout(FETCH_TIMEOUT.total_seconds()):
+            remote = await reader.fetch(instance.novita_id)
+    except ProviderNotFound:
+        return None
+    except TimeoutError:
+        raise ProviderTimeout("the provider takes too long to say how to log in") from None
+    if remote.status != RUNNING or remote.ssh is None or remote.ssh.command is None:
+        return None
+    return SshAccess(remote.ssh.command, remote.ssh.password, remote.ssh.is_running)

@@ -1,0 +1,165 @@
+"""Resolves a create request: its template, the order of regions, and a candidate or a refusal for each."""
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from server.catalog.catalog import Catalog
+from server.enums import PlacementOrder
+from server.errors import Invalid, Problem, ProviderNotFound
+from server.instances.drafts import MAX_COMMAND, MAX_ENV, MAX_IMAGE, MAX_PORTS, CreateDraft, Port, is_possible_port
+from server.instances.placement import Candidate, Placement, Requirements, place, prefetch_products
+from server.novita.models import Template, find_cluster
+from server.ssrf import PrivateAddresses
+
+DEFAULT_ROOTFS_GB = 60
+TEMPLATE_PATH = ("input", "templateId")
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The server's settings for what a request leaves open."""
+
+    regions: tuple[str, ...]
+    estimated_ready_time: timedelta
+    private_addresses: PrivateAddresses = PrivateAddresses.OFF
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """The template, what a product has to fulfil, and every region and billing mode in the order of attempts."""
+
+    template: Template | None
+    requirements: Requirements
+    placement: Placement
+
+    @property
+    def best(self) -> Candidate | None:
+        return next(iter(self.placement.candidates), None)
+
+
+async def quote_draft(catalog: Catalog, draft: CreateDraft, *, defaults: Defaults) -> Quote:
+    """Run all lookups concurrently. Raises Invalid with every problem of the template and the regions."""
+    steps = (
+        _template(catalog, draft.template_id),
+        _known_regions(catalog, draft),
+        _prefetch(catalog, draft, defaults),
+    )
+    if catalog.is_cached(template_id=draft.template_id):
+        looked_up = [await _outcome(step) for step in steps]
+    else:
+        looked_up = await asyncio.gather(*steps, return_exceptions=True)
+    failures = [each for each in looked_up if isinstance(each, BaseException)]
+    problems = [problem for each in failures if isinstance(each, Invalid) for problem in each.problems]
+    if problems:
+        raise Invalid(problems)
+    if failures:
+        raise failures[0]
+    template = looked_up[0] if isinstance(looked_up[0], Template) else None
+    requirements = await _requirements(catalog, draft, defaults, template)
+    return Quote(template, requirements, await place(catalog, requirements))
+
+
+async def _outcome(step: Awaitable[Template | None]) -> Template | Exception | None:
+    try:
+        return await step
+    except Exception as error:  # noqa: BLE001 - `quote_draft` raises it, alone or with the others
+        return error
+
+
+async def _prefetch(catalog: Catalog, draft: CreateDraft, defaults: Defaults) -> None:
+    await prefetch_products(catalog, await _requirements(catalog, draft, defaults, None))
+
+
+async def _requirements(
+    catalog: Catalog, draft: CreateDraft, defaults: Defaults, template: Template | None
+) -> Requirements:
+    named, is_any = region_order(draft, defaults)
+    regions = named
+    if is_any:
+        clusters = await catalog.regions()
+        first = [cluster.code for region in named if (cluster := find_cluster(clusters, region)) is not None]
+        regions = tuple(dict.fromkeys([*first, *(cluster.code for cluster in clusters)]))
+    return Requirements(
+        product_name=draft.product_name,
+        gpu_count=draft.gpu_count,
+        rootfs_size_gb=_rootfs(draft, template),
+        billing=draft.billing,
+        max_hourly_price_e5=draft.max_hourly_price_e5,
+        regions=regions,
+        order=draft.placement or (PlacementOrder.REGION_ORDER if named else PlacementOrder.PRICE),
+    )
+
+
+def region_order(draft: CreateDraft, defaults: Defaults) -> tuple[tuple[str, ...], bool]:
+    """The requested region first, then the requested order, or else the server's; and whether any other may follow."""
+    order = [draft.region] if draft.region is not None else []
+    rest = draft.regions or defaults.regions
+    is_any = not rest or draft.is_any_region
+    if not is_any:
+        order.extend(rest)
+    return tuple(dict.fromkeys(region.strip() for region in order)), is_any
+
+
+def template_problems(template: Template) -> Iterator[str]:
+    """The problems of a template, by field. Users write templates at the provider by hand: they may hold anything."""
+    if not template.image.strip():
+        yield "image: it is empty"
+    elif len(template.image) > MAX_IMAGE:
+        yield f"image: it is longer than {MAX_IMAGE} characters"
+    wrong = [*template.problems, *(f"{each.port}/{each.type} is not a valid port" for each in _impossible(template))]
+    numbers = [port.port for port in template.ports]
+    wrong += [f"{number} is requested twice" for number in sorted(set(numbers)) if numbers.count(number) > 1]
+    if wrong:
+        yield f"ports: {', '.join(wrong[:5])}"
+    count = len({*numbers, *(tool.port for tool in template.tools)})
+    if count > MAX_PORTS:
+        yield f"tools: with the ports they are {count}, more than {MAX_PORTS}"
+    if template.start_command is not None and len(template.start_command) > MAX_COMMAND:
+        yield f"startCommand: it is longer than {MAX_COMMAND} characters"
+    if len(template.envs) > MAX_ENV:
+        yield f"envs: there are more than {MAX_ENV}"
+
+
+def _impossible(template: Template) -> list[Port]:
+    ports = [Port(port.port, port.type) for port in template.ports]
+    return [port for port in ports if not is_possible_port(port)]
+
+
+async def _template(catalog: Catalog, template_id: str | None) -> Template | None:
+    """The template; raises Invalid if it can't be run."""
+    if template_id is None:
+        return None
+    try:
+        template = await catalog.template(template_id)
+    except ProviderNotFound:
+        raise Invalid([Problem("TEMPLATE_NOT_FOUND", f"There is no template {template_id}.", TEMPLATE_PATH)]) from None
+    problems = [
+        Problem("TEMPLATE_INVALID", f"Template {template_id}, {problem}.", TEMPLATE_PATH)
+        for problem in template_problems(template)
+    ]
+    if problems:
+        raise Invalid(problems)
+    return template
+
+
+async def _known_regions(catalog: Catalog, draft: CreateDraft) -> None:
+    """Checks only requested regions: the server's own list may have regions that the provider has closed."""
+    requested = [(("input", "region"), draft.region)] if draft.region is not None else []
+    if not draft.is_any_region:
+        requested += [(("input", "regions", str(index)), region) for index, region in enumerate(draft.regions)]
+    if not requested:
+        return
+    clusters = await catalog.regions()
+    problems = [
+        Problem("INVALID_REGION", f"The provider has no region {region}.", path)
+        for path, region in requested
+        if find_cluster(clusters, region) is None
+    ]
+    if problems:
+        raise Invalid(problems)
+
+
+def _rootfs(draft: CreateDraft, template: Template | None) -> int:
+    return draft.rootfs_size_gb or max(DEFAULT_ROOTFS_GB, (template.rootfs_gb or 0) if template else 0)

@@ -1,0 +1,145 @@
+"""Registers the handler of each job kind, and gives handlers their context."""
+
+import importlib
+import pkgutil
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncSession
+from structlog.contextvars import bind_contextvars
+
+import server.jobs
+from server.catalog.catalog import Catalog
+from server.config import Settings
+from server.db.database import Database
+from server.instances.provider.absence import Absences
+from server.instances.provider.marker_lookup import MarkerLookup
+from server.instances.provider.poller import InstancePoller, NotYet
+from server.instances.queries.for_jobs import CheckViews, MonitorViews
+from server.novita.client import NovitaClient
+from server.novita.models import RemoteInstance
+from server.probes.probe import Prober
+from server.queue.claim import Claim
+from server.queue.handler import Again, Done, Failure, Handler, Outcome
+from server.queue.kinds import Work
+from server.webhooks.sender import Sender
+
+log = structlog.get_logger(__name__)
+
+W = TypeVar("W", bound=Work)
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The objects that all handlers of a process share."""
+
+    database: Database
+    novita: NovitaClient
+    catalog: Catalog
+    prober: Prober
+    sender: Sender
+    settings: Settings
+    poller: InstancePoller
+    monitor_views: MonitorViews = field(init=False)
+    check_views: CheckViews = field(init=False)
+    markers: MarkerLookup = field(init=False)
+    absences: Absences = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "monitor_views", MonitorViews(self.database))
+        object.__setattr__(self, "check_views", CheckViews(self.database))
+        object.__setattr__(self, "markers", MarkerLookup(self.novita))
+        absences = Absences(self.database, self.novita, grace=self.settings.gone_grace)
+        object.__setattr__(self, "absences", absences)
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """The services and the claim of one run of a handler."""
+
+    services: Services
+    claim: Claim
+
+    @property
+    def novita(self) -> NovitaClient:
+        return self.services.novita
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.services.catalog
+
+    @property
+    def settings(self) -> Settings:
+        return self.services.settings
+
+    async def poll(self, novita_id: str) -> RemoteInstance:
+        """Read a machine at the provider, in one call with other handlers that poll now. Raises NovitaError.
+
+        Also raises NotYet, which ends this run; another begins when the response is there. So a handler polls before
+        it changes anything.
+        """
+        return await self.services.poller.poll(novita_id, client=self.claim.job_id)
+
+    @asynccontextmanager
+    async def read(self) -> AsyncGenerator[AsyncSession]:
+        async with self.services.database.read() as session:
+            yield session
+
+    @asynccontextmanager
+    async def write(self) -> AsyncGenerator[AsyncSession]:
+        """A transaction that commits only while this run holds the job."""
+        async with self.claim.write() as session:
+            yield session
+
+
+Run = Callable[[Any, JobContext], Awaitable[Outcome]]
+Failed = Callable[[AsyncSession, Any, Failure], Awaitable[None]]
+
+_registered: dict[type[Work], tuple[Run, Failed | None]] = {}
+
+
+def handles(
+    kind: type[W], *, failed: Failed | None = None
+) -> Callable[[Callable[[W, JobContext], Awaitable[Outcome]]], Callable[[W, JobContext], Awaitable[Outcome]]]:
+    """Register the handler of a kind; `failed` runs in the transaction that ends the job as failed."""
+
+    def register(run: Callable[[W, JobContext], Awaitable[Outcome]]) -> Callable[[W, JobContext], Awaitable[Outcome]]:
+        if kind in _registered:
+            raise TypeError(f"{kind.__name__} has two handlers")
+        _registered[kind] = (run, failed)
+        return run
+
+    return register
+
+
+def all_handlers(services: Services) -> dict[str, Handler]:
+    """The handlers of all kinds. Imports every module of this package, so a new kind is one new file."""
+    for module in pkgutil.iter_modules(server.jobs.__path__):
+        importlib.import_module(f"{server.jobs.__name__}.{module.name}")
+    return {kind.kind: _bound(run, failed, services) for kind, (run, failed) in _registered.items()}
+
+
+def _bound(run: Run, failed: Failed | None, services: Services) -> Handler:
+    async def run_with_context(work: Work, claim: Claim) -> Outcome:
+        operation_id: UUID | None = getattr(work, "operation_id", None)
+        if operation_id is not None:  # else the operation that enqueued the job stays bound
+            bind_contextvars(operation_id=operation_id)
+        try:
+            outcome = await run(work, JobContext(services, claim))
+        except NotYet as not_yet:
+            return Again(after=not_yet.after)
+        if isinstance(outcome, Done):
+            log.info("job.done")
+        return outcome
+
+    return Handler(run=run_with_context, failed=failed)
+
+
+def growing_pause(elapsed: timedelta, *, longest: timedelta) -> timedelta:
+    """A quarter of the elapsed time, at least 250 ms: polls are frequent at first and then slow down."""
+    return min(longest, max(timedelta(milliseconds=250), elapsed / 4))

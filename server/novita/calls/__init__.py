@@ -1,1 +1,0 @@
-"""The provider's calls by subject; `NovitaClient` is all of them together."""

@@ -1,0 +1,1 @@
+"""The provider's calls by subject; `NovitaClient` combines them."""

@@ -1,0 +1,185 @@
+"""Instances: create, read, start, stop, change, delete."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import structlog
+
+from server.errors import ProviderError, ValidationFailed
+from server.novita.models.base import ProviderPage, id_of, page_of
+from server.novita.models.instance import RemoteInstance
+from server.novita.models.request import CreateInstance, Port, UpgradeInstance, env_secrets
+from server.novita.transport.concurrency import CallPriority
+from server.novita.transport.json_reader import JsonReader
+from server.novita.transport.request import ApiCalls, get, ignore_body, post
+
+PAGE_SIZE = 100
+PAGE_SIZE_MIN = 10
+PAGES_MAX = 1_000  # 100,000 instances; more would be an endless list
+
+log = structlog.get_logger()
+
+
+class InstanceCalls(ApiCalls):
+    async def create_instance(self, request: CreateInstance, *, asked_at: float | None = None) -> str:
+        """Create and start an instance; returns its id.
+
+        Never retried: the API has no idempotency key, so a second request creates a second billed machine. On an error,
+        `is_certain_refusal` says that nothing was created; if it is False, search for `request.name` first.
+        It is not sent later than the deadline after `asked_at`, a `now()` of this client: if the process was paused
+        since then, another worker may have given the attempt up.
+        """
+        call = post(
+            "/gpu/instance/create",
+            request.to_json(),
+            is_repeatable=False,
+            secrets=request.secrets(),
+            asked_at=asked_at,
+        )
+        return await self._transport.call(call, id_of("id"))
+
+    async def instance(self, novita_id: str, *, priority: CallPriority = CallPriority.USER) -> RemoteInstance:
+        return await self._transport.call(get("/gpu/instance", instanceId=novita_id), _instance, priority=priority)
+
+    async def instances(
+        self,
+        *,
+        page: int = 1,
+        page_size: int = PAGE_SIZE,
+        name: str | None = None,
+        product_name: str | None = None,
+        status: str | None = None,
+        priority: CallPriority = CallPriority.USER,
+    ) -> ProviderPage[RemoteInstance]:
+        """One page, counted from 1. `name` and `product_name` match substrings, so check the result."""
+        call = get(
+            "/gpu/instances", pageNum=page, pageSize=page_size, name=name, productName=product_name, status=status
+        )
+        return await self._transport.call(call, page_of(RemoteInstance.read, "instances"), priority=priority)
+
+    async def all_instances(
+        self,
+        *,
+        name: str | None = None,
+        product_name: str | None = None,
+        status: str | None = None,
+        page_size: int = PAGE_SIZE,
+        must_be_complete: bool = False,
+        priority: CallPriority = CallPriority.POLL,
+    ) -> list[RemoteInstance]:
+        """All pages, each machine once. Changes during the read may hide an instance: read it by id before treating it
+        as deleted, or pass `must_be_complete` to get ProviderError if fewer are found than the list says it has.
+
+        Whether pages begin at 0 or 1, how large they may be and what `total` counts is undocumented. So a total is
+        believed only if it is larger than its own page; without one, pages are read from 1 until one brings nothing
+        new, and then page 0. A page size that is refused is halved.
+        """
+        found: dict[str, RemoteInstance] = {}
+
+        async def read(number: int) -> ProviderPage[RemoteInstance]:
+            page = await self.instances(
+                page=number, page_size=page_size, name=name, product_name=product_name, status=status, priority=priority
+            )
+            found.update((each.id, each) for each in page.items)
+            return page
+
+        for number in range(1, PAGES_MAX + 1):
+            count = len(found)
+            try:
+                page = await read(number)
+            except ValidationFailed:
+                if number > 1 or page_size < 2 * PAGE_SIZE_MIN:
+                    raise
+                return await self.all_instances(
+                    name=name,
+                    product_name=product_name,
+                    status=status,
+                    page_size=page_size // 2,
+                    must_be_complete=must_be_complete,
+                    priority=priority,
+                )
+            if page.total is not None and len(page.items) < page.total <= len(found):
+                return list(found.values())
+            if len(found) == count:
+                break
+        else:
+            raise ProviderError(f"the list of instances does not end after {PAGES_MAX} pages")
+        with suppress(ValidationFailed):  # it has no page 0
+            page = await read(0)
+        if page.total is not None and len(found) < page.total:
+            log.warning("novita list is shorter than it says", found=len(found), total=page.total)
+            if must_be_complete:
+                raise ProviderError(f"the list has {len(found)} of the {page.total} instances that it says")
+        return list(found.values())
+
+    async def start_instance(self, novita_id: str) -> None:
+        """Start an exited instance. InvalidStateChange may come although it was accepted: check the status."""
+        await self._act("start", novita_id)
+
+    async def stop_instance(self, novita_id: str) -> None:
+        await self._act("stop", novita_id)
+
+    async def restart_instance(self, novita_id: str) -> None:
+        """Not retried: a second restart would interrupt the first one."""
+        await self._act("restart", novita_id, is_repeatable=False)
+
+    async def delete_instance(self, novita_id: str, *, priority: CallPriority = CallPriority.USER) -> None:
+        """ProviderNotFound means that it is already deleted."""
+        await self._act("delete", novita_id, priority=priority)
+
+    async def edit_instance(
+        self,
+        novita_id: str,
+        *,
+        ports: Sequence[Port] | None = None,
+        expand_rootfs_gb: int = 0,
+    ) -> None:
+        """Set all ports (None keeps them) and add to the root disk; a repeated call adds again."""
+        body: dict[str, object] = {"instanceId": novita_id, "expandRootDisk": expand_rootfs_gb}
+        if ports is not None:
+            body["ports"] = [{"port": port.port, "type": port.type} for port in ports]
+        call = post("/gpu/instance/edit", body, is_repeatable=expand_rootfs_gb == 0)
+        await self._transport.call(call, ignore_body)
+
+    async def upgrade_instance(self, novita_id: str, request: UpgradeInstance) -> None:
+        """Change image and start settings; the machine is reset."""
+        call = post(
+            "/gpu/instance/upgrade",
+            {"instanceId": novita_id, **request.to_json()},
+            is_repeatable=False,
+            secrets=env_secrets(request.envs),
+        )
+        await self._transport.call(call, ignore_body)
+
+    async def migrate_instance(self, novita_id: str) -> None:
+        """Move to another node, losing new data on local disks; the id stays."""
+        await self._act("migrate", novita_id, is_repeatable=False)
+
+    async def set_auto_migrate(self, novita_id: str, *, is_on: bool, system_disk: bool = False) -> None:
+        call = post(
+            "/gpu/instance/setAutoMigrate",
+            {"instanceId": novita_id, "autoMigrateOpen": is_on, "autoMigrateSystemDisk": system_disk},
+            is_repeatable=True,
+        )
+        await self._transport.call(call, ignore_body)
+
+    async def renew_instance(self, novita_id: str, *, months: int) -> None:
+        call = post("/gpu/instance/renewInstance", {"instanceId": novita_id, "month": months}, is_repeatable=False)
+        await self._transport.call(call, ignore_body)
+
+    async def to_monthly_instance(self, novita_id: str, *, months: int) -> None:
+        call = post(
+            "/gpu/instance/transToMonthlyInstance", {"instanceId": novita_id, "month": months}, is_repeatable=False
+        )
+        await self._transport.call(call, ignore_body)
+
+    async def _act(
+        self, verb: str, novita_id: str, *, is_repeatable: bool = True, priority: CallPriority = CallPriority.USER
+    ) -> None:
+        call = post(f"/gpu/instance/{verb}", {"instanceId": novita_id}, is_repeatable=is_repeatable)
+        await self._transport.call(call, ignore_body, priority=priority)
+
+
+def _instance(raw: JsonReader) -> RemoteInstance:
+    # One public client unwraps an envelope here; it is not documented.
+    return RemoteInstance.read(raw.nested("instance") if "instance" in raw and "id" not in raw else raw)

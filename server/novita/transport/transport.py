@@ -1,0 +1,168 @@
+"""Makes a call: circuit breaker, route slot, rate limiter, HTTP, response; with retries."""
+
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import structlog
+
+from server.errors import AccountRefusal, CircuitOpen, NovitaError, ProviderError
+from server.novita.transport.circuit_breaker import CircuitBreaker, Permit
+from server.novita.transport.concurrency import CallPriority, RouteSlots
+from server.novita.transport.http import ClientClosed, DeadlinePassed, HttpClient, HttpResponse, NotConnected
+from server.novita.transport.json_reader import InvalidResponse, JsonReader, parse
+from server.novita.transport.rate_limiter import CallRateLimiter
+from server.novita.transport.request import ApiCall, ignore_body
+from server.novita.transport.retry import Clock, RetryPolicy
+from server.observe import metrics
+from server.observe.tracing import Kind, span
+
+T = TypeVar("T")
+
+
+class Transport:
+    """Makes any call; knows none in particular."""
+
+    def __init__(
+        self,
+        http: HttpClient,
+        *,
+        breaker: CircuitBreaker,
+        limiter: CallRateLimiter,
+        retry: RetryPolicy,
+        slots_per_route: int,
+        clock: Clock,
+    ) -> None:
+        self._http = http
+        self._breaker = breaker
+        self._limiter = limiter
+        self._retry = retry
+        self._slots_per_route = slots_per_route
+        self._clock = clock
+        self._slots: dict[str, RouteSlots] = {}
+        # Awaited before each call; raises NovitaError while no call may be made.
+        self.admit: Callable[[], Awaitable[None]] | None = None
+        # Bound once: looking up the configured logger is the largest cost of a filtered line.
+        self._log = structlog.get_logger().bind()
+
+    async def call(
+        self, call: ApiCall, read: Callable[[JsonReader], T], *, priority: CallPriority = CallPriority.USER
+    ) -> T:
+        """Make the call and read its response; raises only NovitaError."""
+        asked_at = self._clock.now() if call.asked_at is None else call.asked_at
+        is_certain = True
+        attempt = 0
+        if self.admit is not None:
+            await self.admit()
+        while True:
+            attempt += 1
+            try:
+                return _parse(await self._attempt(call, priority, asked_at, attempt), read)
+            except NovitaError as error:
+                # An earlier attempt may have taken effect unnoticed, even if this one was clearly refused.
+                is_certain = is_certain and error.is_certain_refusal
+                error.is_certain_refusal = is_certain
+                wait = self._retry.next_wait(call, error, attempt=attempt, elapsed=self._clock.now() - asked_at)
+                if wait is None:
+                    raise
+                metrics.RETRIES.add(call.route)
+                self._log.warning(
+                    "novita call is tried again",
+                    route=call.route,
+                    attempt=attempt,
+                    after_seconds=round(wait, 3),
+                    code=error.code,
+                    status=error.status,
+                    error=error.message,
+                )
+            await self._clock.sleep(wait)  # without holding a slot or a token
+
+    async def _attempt(self, call: ApiCall, priority: CallPriority, asked_at: float, attempt: int) -> HttpResponse:
+        route = call.route
+        self._breaker.check(route)  # before any queue: a call that can't be made fails at once
+        slots = self._slots.get(route)
+        if slots is None:
+            slots = self._slots[route] = RouteSlots(route, self._slots_per_route)
+        if not slots.try_acquire(priority):
+            with self._measure_wait(priority):
+                await slots.acquire(priority, seconds=self._seconds_left(asked_at))
+        try:
+            if not self._limiter.try_acquire():
+                with self._measure_wait(priority):
+                    await self._limiter.acquire(route, priority, seconds=self._seconds_left(asked_at))
+            if not call.is_repeatable and self._seconds_left(asked_at) <= 0:
+                # The queues time out earlier, so the process was paused. Another worker may have given this call up
+                # and would not find what it creates.
+                self._limiter.refund()
+                raise DeadlinePassed("the deadline passed before the request was sent")
+            try:
+                permit = self._breaker.enter(route)
+            except CircuitOpen:
+                self._limiter.refund()  # it opened while we waited; the next in the queue fails at once too
+                raise
+            with permit:
+                return await self._send(call, permit, attempt)
+        finally:
+            slots.release()
+
+    @contextmanager
+    def _measure_wait(self, priority: CallPriority) -> Generator[None]:
+        began = self._clock.now()
+        try:
+            with span("novita.wait", priority=priority.name):
+                yield
+        finally:
+            metrics.CALL_WAITS.observe(self._clock.now() - began, priority.name)
+
+    def _seconds_left(self, asked_at: float) -> float:
+        return max(0.0, self._retry.deadline.total_seconds() - (self._clock.now() - asked_at))
+
+    async def _send(self, call: ApiCall, permit: Permit, attempt: int) -> HttpResponse:
+        started = self._clock.now()
+        status: int | None = None
+        outcome = "CANCELLED"
+        try:
+            with span(f"novita {call.route}", kind=Kind.CLIENT, attempt=attempt) as sending:
+                response = await self._http.send(call)
+                sending.note(http_status=response.status)
+        except NovitaError as error:
+            status, outcome = error.status, error.code
+            _report(error, permit)
+            raise
+        else:
+            status, outcome = response.status, "OK"
+            permit.succeeded()
+            return response
+        finally:
+            metrics.CALLS.observe(self._clock.now() - started, call.route, outcome)
+            self._log.debug(
+                "novita call",
+                route=call.route,
+                status=status,
+                attempt=attempt,
+                duration_ms=round((self._clock.now() - started) * 1000, 1),
+            )
+
+
+def _report(error: NovitaError, permit: Permit) -> None:
+    if isinstance(error, ClientClosed):
+        return  # no result
+    if isinstance(error, NotConnected):
+        permit.not_connected()
+    elif isinstance(error, AccountRefusal):
+        permit.refused(error)
+    elif error.status is None or error.status >= 500:
+        permit.failed()  # without a status there was no readable response
+    else:
+        permit.succeeded()
+
+
+def _parse(response: HttpResponse, read: Callable[[JsonReader], T]) -> T:
+    """The response as a typed value. What is ignored need not be JSON: any 2xx of such a call means accepted."""
+    try:
+        if read is ignore_body:
+            return read(JsonReader({}))
+        return read(parse(response.body))
+    except InvalidResponse as unreadable:
+        problem = str(unreadable)
+    raise ProviderError(f"invalid response: {problem}", status=response.status)

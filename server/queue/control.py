@@ -1,0 +1,148 @@
+"""Cancel, pause, resume and retry jobs, and make waiting jobs due now."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.db.database import notify_after_commit
+from server.db.pool import RawPool
+from server.observe import job_origin
+from server.queue.enqueue import PRIORITY_DELAY, TOPIC
+from server.queue.exchange import ClaimedJob, claimed_job
+from server.queue.kinds import Priority
+
+CANCEL_TOPIC = "job-cancel"
+
+REQUEST_CANCEL = text("UPDATE job SET cancel_requested = true WHERE id = :job_id RETURNING id")
+
+CANCELLED_HERE = "SELECT id, claim FROM job WHERE cancel_requested AND worker_id = $1 AND status = 'RUNNING'"
+
+CLAIM_CANCELLED = """
+    UPDATE job SET status = 'RUNNING', claim = $2, worker_id = $1, claimed_at = clock_timestamp()
+    WHERE id = ANY(ARRAY(
+        SELECT id FROM job
+        WHERE cancel_requested AND status = 'WAITING' AND kind = ANY($3::text[])
+        ORDER BY id
+        LIMIT 100
+        FOR NO KEY UPDATE SKIP LOCKED
+    ))
+    RETURNING id, kind, args::text, attempts, losses, cancel_requested, project_id, instance_id, due_at,
+              error_code, error_message, extract(epoch FROM claimed_at - run_at)::float8, origin
+"""
+
+
+async def cancel_job(session: AsyncSession, job_id: int) -> bool:
+    """Request the cancellation of a waiting or running job; False if there is no unfinished job with that id.
+
+    A worker ends it: it interrupts a running handler and calls `failed` with the code CANCELLED in the transaction
+    that ends the job. If the handler returns before that, the job ends as the handler says.
+    """
+    notify_after_commit(session, CANCEL_TOPIC)
+    return (await session.execute(REQUEST_CANCEL, {"job_id": job_id})).first() is not None
+
+
+async def cancelled_here(pool: RawPool, worker_id: UUID) -> set[tuple[int, int]]:
+    """The running jobs of this worker that are to be cancelled, as pairs of id and claim."""
+    return {(row["id"], row["claim"]) for row in await pool.fetch(CANCELLED_HERE, worker_id)}
+
+
+async def claim_cancelled(pool: RawPool, worker_id: UUID, claim: int, kinds: Sequence[str]) -> list[ClaimedJob]:
+    """Claim waiting jobs that are to be cancelled, even if they are not due or their kind is paused."""
+    return [claimed_job(row, claim) for row in await pool.fetch(CLAIM_CANCELLED, worker_id, claim, kinds)]
+
+
+# There is an index by instance_id. Running jobs are left alone.
+MAKE_DUE_NOW = text("""
+    UPDATE job SET run_at = clock_timestamp(), due_at = clock_timestamp() + (due_at - run_at), pause = interval '0'
+    WHERE instance_id = :instance_id AND kind = :kind AND status = 'WAITING' AND run_at > clock_timestamp()
+""")
+
+
+async def make_due_now(session: AsyncSession, kind: str, *, instance_id: UUID) -> None:
+    """Let an instance's waiting jobs of this kind run now."""
+    notify_after_commit(session, TOPIC)
+    await session.execute(MAKE_DUE_NOW, {"kind": kind, "instance_id": instance_id})
+
+
+PAUSE = text("INSERT INTO job_pause (kind) VALUES (:kind) ON CONFLICT (kind) DO NOTHING RETURNING kind")
+RESUME = text("DELETE FROM job_pause WHERE kind = :kind RETURNING kind")
+
+
+async def pause_jobs(session: AsyncSession, kind: str) -> bool:
+    """Claim no more jobs of this kind from the commit on; running ones finish. False if it was paused already."""
+    return (await session.execute(PAUSE, {"kind": kind})).first() is not None
+
+
+async def resume_jobs(session: AsyncSession, kind: str) -> bool:
+    """Claim jobs of this kind again. False if the kind was not paused."""
+    notify_after_commit(session, TOPIC)
+    return (await session.execute(RESUME, {"kind": kind})).first() is not None
+
+
+# A failed job whose unique key is in use again is dropped: the unfinished job with that key does its work.
+RETRY = """
+    WITH failed AS (
+        DELETE FROM job_history WHERE id = ANY(ARRAY(
+            SELECT id FROM job_history WHERE status = 'FAILED' AND {condition}
+            ORDER BY finished_at
+            LIMIT :limit
+            FOR UPDATE SKIP LOCKED
+        ))
+        RETURNING id, kind, args, priority, project_id, instance_id, unique_key, created_at
+    )
+    INSERT INTO job (id, kind, args, priority, project_id, instance_id, unique_key, created_at, origin, run_at, due_at)
+    SELECT failed.*, CAST(:origin AS text), start, start + (CAST(:priority_delays AS interval[]))[priority + 1]
+    FROM failed, clock_timestamp() AS start
+    ON CONFLICT DO NOTHING
+    RETURNING id
+"""
+RETRY_ONE = text(RETRY.format(condition="id = :job_id"))
+RETRY_MANY = text(
+    RETRY.format(
+        condition="""
+            (CAST(:kind AS text) IS NULL OR kind = :kind)
+            AND (CAST(:project_id AS uuid) IS NULL OR project_id = :project_id)
+            AND (CAST(:error_code AS text) IS NULL OR error_code = :error_code)
+            AND NOT EXISTS (SELECT FROM operation WHERE operation.id = CAST(args ->> 'operation_id' AS uuid)
+                            AND operation.finished_at IS NOT NULL)
+        """
+    )
+)
+
+_priority_delays = [PRIORITY_DELAY[priority] for priority in Priority]
+
+
+async def retry_job(session: AsyncSession, job_id: int) -> bool:
+    """Run a failed job again, with its attempts reset. False if there is no failed job with that id."""
+    notify_after_commit(session, TOPIC)
+    values = {"job_id": job_id, "limit": 1, "priority_delays": _priority_delays, "origin": job_origin.current_origin()}
+    return (await session.execute(RETRY_ONE, values)).first() is not None
+
+
+async def retry_jobs(
+    session: AsyncSession,
+    *,
+    kind: str | None = None,
+    project_id: UUID | None = None,
+    error_code: str | None = None,
+    limit: int = 1000,
+) -> list[int]:
+    """Run failed jobs again, the oldest first; return their ids. Call again while it returns `limit` of them.
+
+    Not those whose operation has ended: they would do nothing.
+    """
+    notify_after_commit(session, TOPIC)
+    rows = await session.execute(
+        RETRY_MANY,
+        {
+            "kind": kind,
+            "project_id": project_id,
+            "error_code": error_code,
+            "limit": limit,
+            "priority_delays": _priority_delays,
+            "origin": job_origin.current_origin(),
+        },
+    )
+    return sorted(rows.scalars())

@@ -1,0 +1,263 @@
+"""HTTP API for tests: read the state, inject faults, change stock and speed. No key, outside the provider's prefix."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from types import NoneType
+from typing import cast
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from server.simulator import lifecycle, validation
+from server.simulator.dialect import BadDialect
+from server.simulator.faults import Fault, FaultKind
+from server.simulator.requests import ApiRequest, JsonObject, ProviderRefusal, bad_param
+from server.simulator.world import World
+
+Action = Callable[[JsonObject, str], object]
+# "" restores the normal behaviour.
+ENDPOINT_MODES = ("", "ok", "badGateway", "errorPage", "hang", "reset")
+
+
+def control_routes(world: World) -> list[BaseRoute]:
+    control = ControlApi(world)
+
+    def route(path: str, action: Action, method: str) -> Route:
+        return Route(path, _endpoint(world, action), methods=[method])
+
+    return [
+        route("/state", control.state, "GET"),
+        route("/machines", control.machines, "GET"),
+        route("/faults", control.show_faults, "GET"),
+        route("/faults", control.set_faults, "POST"),
+        route("/faults", control.clear_faults, "DELETE"),
+        route("/dialect", control.show_dialect, "GET"),
+        route("/dialect", control.set_dialect, "POST"),
+        route("/dialect", control.reset_dialect, "DELETE"),
+        route("/stock", control.show_stock, "GET"),
+        route("/stock", control.set_stock, "POST"),
+        route("/balance", control.set_balance, "POST"),
+        route("/speed", control.set_speed, "POST"),
+        route("/reclaim", control.reclaim, "POST"),
+        route("/instances/{id}/fail-pull", control.fail_pull, "POST"),
+        route("/instances/{id}/exit", control.exit_by_itself, "POST"),
+        route("/instances/{id}/freeze", control.freeze, "POST"),
+        route("/instances/{id}/endpoint", control.set_endpoint, "POST"),
+        Route("/instances/{id}/log/{which}", _log(world), methods=["GET"]),
+    ]
+
+
+class ControlApi:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def state(self, body: JsonObject, key: str) -> object:
+        world = self._world
+        return {
+            "world": world.id,
+            "instancesMade": world.made.total(),
+            "createsAccepted": world.made.total(),
+            "madeByName": dict(world.made),
+            "instances": len(world.instances),
+            "byStatus": world.index.counts(),
+            "calls": dict(world.calls),
+            "speed": world.clock.speed,
+            "faults": len(world.faults.active),
+        }
+
+    def machines(self, body: JsonObject, key: str) -> object:
+        """All instances, also those that the list does not show yet; no fault applies here."""
+        return {
+            "machines": [
+                {
+                    "id": each.id,
+                    "name": each.name,
+                    "status": each.status,
+                    "rootfsSize": each.rootfs_size,
+                    "listed": each.listed and each.hidden_until_sim <= self._world.clock.now(),
+                }
+                for each in self._world.instances.values()
+            ]
+        }
+
+    def show_faults(self, body: JsonObject, key: str) -> object:
+        return {"faults": [_fault_to_json(fault) for fault in self._world.faults.active]}
+
+    def set_faults(self, body: JsonObject, key: str) -> object:
+        """Replace the faults; with `"add": true` add to them."""
+        faults = [fault_from(item) for item in validation.objects(body, "faults", most=1000)]
+        if validation.flag(body, "add"):
+            self._world.faults.add(faults)
+        else:
+            self._world.faults.set(faults)
+        return self.show_faults(body, key)
+
+    def clear_faults(self, body: JsonObject, key: str) -> object:
+        self._world.faults.clear()
+        return {"faults": []}
+
+    def show_dialect(self, body: JsonObject, key: str) -> object:
+        return self._world.dialect.to_json()
+
+    def set_dialect(self, body: JsonObject, key: str) -> object:
+        """Change the named fields; the others keep their values."""
+        try:
+            self._world.set_dialect(self._world.dialect.changed(body))
+        except BadDialect as error:
+            raise bad_param(str(error)) from None
+        return self.show_dialect(body, key)
+
+    def reset_dialect(self, body: JsonObject, key: str) -> object:
+        """Back to the dialect that the simulator was started with."""
+        self._world.set_dialect(self._world.options.dialect)
+        return self.show_dialect(body, key)
+
+    def show_stock(self, body: JsonObject, key: str) -> object:
+        catalog = self._world.catalog
+        return {
+            "stock": [
+                {"productId": product, "clusterId": cluster, "free": catalog.free(product, cluster), "total": total}
+                for (product, cluster), total in catalog.total.items()
+            ]
+        }
+
+    def set_stock(self, body: JsonObject, key: str) -> object:
+        """Make `free` GPUs free; without a product or a cluster, everywhere."""
+        free = validation.number(body, "free", least=0, most=10_000_000)
+        product_id, cluster_id = validation.text(body, "productId"), validation.text(body, "clusterId")
+        matching = [
+            place
+            for place in self._world.catalog.total
+            if product_id in ("", place[0]) and cluster_id in ("", place[1])
+        ]
+        if not matching:
+            raise bad_param("no such product in that cluster", "productId")
+        for product, cluster in matching:
+            self._world.set_stock(product, cluster, free)
+        return self.show_stock(body, key)
+
+    def set_balance(self, body: JsonObject, key: str) -> object:
+        """In ten-thousandths of a dollar. Without balance, creates and starts are refused."""
+        available = validation.number(body, "available", least=-(10**12), most=10**12)
+        self._world.put("account", "balance", {"available": available})
+        return {"available": available}
+
+    def set_speed(self, body: JsonObject, key: str) -> object:
+        speed = body.get("speed")
+        if not isinstance(speed, int | float) or isinstance(speed, bool) or not 0 < speed <= 1_000_000:
+            raise bad_param("speed must be a positive number", "speed")
+        self._world.set_speed(float(speed))
+        return {"speed": self._world.clock.speed}
+
+    def reclaim(self, body: JsonObject, key: str) -> object:
+        instance = self._world.instance(validation.text(body, "instanceId", least=1))
+        notice = body.get("noticeSeconds")
+        real = isinstance(notice, int | float)
+        seconds = float(notice) * self._world.clock.speed if real else self._world.options.spot_notice
+        lifecycle.reclaim(self._world, instance, notice=seconds)
+        return orjson.Fragment(self._world.render([instance]))
+
+    def fail_pull(self, body: JsonObject, key: str) -> object:
+        instance = self._world.instance(key)
+        lifecycle.fail_pull(self._world, instance)
+        return orjson.Fragment(self._world.render([instance]))
+
+    def exit_by_itself(self, body: JsonObject, key: str) -> object:
+        instance = self._world.instance(key)
+        lifecycle.exit_by_itself(
+            self._world, instance, code=validation.number(body, "code", least=0, most=255, default=1)
+        )
+        return orjson.Fragment(self._world.render([instance]))
+
+    def freeze(self, body: JsonObject, key: str) -> object:
+        instance = self._world.instance(key)
+        lifecycle.freeze(self._world, instance)
+        return orjson.Fragment(self._world.render([instance]))
+
+    def set_endpoint(self, body: JsonObject, key: str) -> object:
+        """Make an http port fail in the given way; without a mode it works again."""
+        instance = self._world.instance(key)
+        port = validation.number(body, "port", least=1, most=65535)
+        mode = validation.text(body, "mode")
+        if mode not in ENDPOINT_MODES and not (mode.isdigit() and 200 <= int(mode) <= 599):
+            raise bad_param(f"mode must be a status number or one of {', '.join(ENDPOINT_MODES)}", "mode")
+        self._world.endpoint_modes[instance.id, port] = mode
+        return {"port": port, "mode": mode}
+
+
+# The fields of a fault in JSON, with their types.
+FAULT_FIELDS: dict[str, tuple[type, ...]] = {
+    "kind": (str,),
+    "routes": (str, list),
+    "times": (int, NoneType),
+    "probability": (int, float),
+    "skip": (int,),
+    "seconds": (int, float),
+    "jitter": (int, float),
+    "retry_after": (str, int, float, NoneType),
+    "status": (int, NoneType),
+    "reason": (str,),
+    "message": (str,),
+    "body": (str,),
+    "word": (str,),
+    "hide_from_get": (bool,),
+}
+
+
+def fault_from(item: JsonObject) -> Fault:
+    """A fault from JSON. Unknown fields are refused: with a misspelled one a test would pass without the fault."""
+    names = {"retryAfter": "retry_after", "hideFromGet": "hide_from_get"}
+    values = {names.get(name, name): value for name, value in item.items()}
+    for name, value in values.items():
+        if name not in FAULT_FIELDS:
+            raise bad_param(f"unknown field of a fault: {name}", name)
+        if not isinstance(value, FAULT_FIELDS[name]):
+            raise bad_param(f"wrong type of a fault's {name}", name)
+    if values.get("kind") not in list(FaultKind):
+        raise bad_param(f"kind must be one of {', '.join(FaultKind)}", "kind")
+    values["kind"] = FaultKind(str(values["kind"]))
+    routes = values.get("routes", "*")
+    values["routes"] = (routes,) if isinstance(routes, str) else tuple(cast(list[str], routes))
+    if values.get("retry_after") is not None:
+        values["retry_after"] = str(values["retry_after"])
+    return Fault(**values)  # pyright: ignore[reportArgumentType]
+
+
+def _fault_to_json(fault: Fault) -> JsonObject:
+    shown = asdict(fault)
+    shown.pop("until")
+    return shown
+
+
+def _endpoint(world: World, action: Action) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        provider_request = ApiRequest("", raw_body=await request.body())
+        try:
+            world.advance()
+            result = action(provider_request.body(), str(request.path_params.get("id", "")))
+        except ProviderRefusal as refusal:
+            return Response(refusal.body(), refusal.status, media_type="application/json")
+        finally:
+            world.commit()
+        return Response(orjson.dumps(result), media_type="application/json")
+
+    return endpoint
+
+
+def _log(world: World) -> Callable[[Request], Awaitable[Response]]:
+    async def log(request: Request) -> Response:
+        """The content of the instance's log addresses."""
+        world.advance()
+        instance = world.instances.get(str(request.path_params["id"]))
+        if instance is None:
+            return Response("no such instance\n", 404, media_type="text/plain")
+        lines = [f"{int(instance.created_at)} created {instance.name} on {instance.product_name}"]
+        if instance.starts:
+            lines.append(f"{int(instance.last_started_at)} started {instance.image_url}, run {instance.starts}")
+        if instance.error_message:
+            lines.append(f"{int(instance.last_stopped_at)} {instance.error_message}")
+        return Response("\n".join([*lines, f"now {instance.status}", ""]), media_type="text/plain")
+
+    return log

@@ -1,0 +1,49 @@
+"""`serve` and `worker` wait at their start for a database that is away."""
+
+import json
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.support.processes import free_port, pilotlight, run
+from tests.support.proxy import Proxy
+from tests.support.waiting import until
+
+PROVIDER = {"NOVITA_API_KEY": "sk_x", "NOVITA_API_BASE_URL": "http://127.0.0.1:9", "LOG_FORMAT": "json"}
+
+
+async def test_api_and_worker_wait_for_the_database_and_then_start(migrated_url: str, tmp_path: Path):
+    port = free_port()
+    target = urlsplit(migrated_url)
+    url = target._replace(netloc=f"{target.username}:{target.password}@127.0.0.1:{port}").geturl()
+    settings = {"DATABASE_URL": url, **PROVIDER}
+    file = tmp_path / "ready"
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(
+            pilotlight("serve", "--port", "0", "--ready-file", str(file), env=settings)
+        )
+        worker = await stack.enter_async_context(pilotlight("worker", env=settings))
+        await api.says("database.waiting")
+        await worker.says("database.waiting")
+        assert not file.exists()
+
+        await stack.enter_async_context(Proxy(migrated_url, port=port))
+
+        await until(file.exists, within=60)
+        await worker.says("worker.ready")
+        assert (await api.stop(), await worker.stop()) == (0, 0)
+    assert json.loads(file.read_text())["databaseUrl"] == url
+
+
+async def test_waiting_ends_with_the_signal_and_with_the_setting():
+    url = f"postgresql://me:hunter2@127.0.0.1:{free_port()}/name"
+    async with pilotlight("worker", env={"DATABASE_URL": url, **PROVIDER}) as worker:
+        await worker.says("database.waiting")
+        assert await worker.stop(signal.SIGTERM) == 0
+        assert "hunter2" not in worker.said
+
+    ended = await run("serve", "--port", "0", env={"DATABASE_URL": url, "DATABASE_START_TIMEOUT": "0", **PROVIDER})
+    assert ended.code == 1
+    assert "can't use the database at postgresql://me:***@127.0.0.1" in ended.said
+    assert "hunter2" not in ended.said

@@ -1,0 +1,209 @@
+"""validateOnly: every mutation can be tried without leaving a change."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
+
+import pytest
+from graphql import GraphQLInputObjectType, GraphQLSchema, get_named_type
+
+from schema.root import schema
+from server.db.database import Database
+from server.db.notify import Notifier
+from tests.support.api import Api
+from tests.support.api_server import serving
+from tests.support.databases import DatabaseMaker
+from tests.support.seed import Things, make_things
+from tests.support.world import World, a_simulator
+
+MUTATIONS = cast("GraphQLSchema", schema._schema).mutation_type.fields  # type: ignore[union-attr]
+
+
+Input = Callable[[Things], dict[str, Any]]
+
+# For each mutation something that would be accepted, and something that would be refused with a code.
+TRIALS: dict[str, tuple[Input, Input, str]] = {
+    "createInstance": (
+        lambda _: {
+            "name": "new",
+            "productName": "RTX 4090 24GB",
+            "source": {"image": "nginx"},
+            "idempotencyKey": "key-0",
+        },
+        lambda _: {"name": "web", "productName": "RTX 4090 24GB", "image": "nginx"},
+        "INSTANCE_NAME_TAKEN",
+    ),
+    "deleteInstance": (
+        lambda it: {"id": it.ready},
+        lambda it: {"id": it.ready, "expectedVersion": 99},
+        "VERSION_CONFLICT",
+    ),
+    "startInstance": (
+        lambda it: {"instance": {"id": it.exited}, "idempotencyKey": "key-1"},
+        lambda it: {"id": it.ready},
+        "INSTANCE_NOT_STARTABLE",
+    ),
+    "stopInstance": (lambda it: {"id": it.ready}, lambda it: {"id": it.exited}, "INSTANCE_NOT_STOPPABLE"),
+    "restartInstance": (lambda it: {"id": it.ready}, lambda it: {"id": it.exited}, "INSTANCE_NOT_RESTARTABLE"),
+    "migrateInstance": (lambda it: {"id": it.ready}, lambda it: {"id": it.busy}, "OPERATION_IN_PROGRESS"),
+    "updateInstance": (
+        lambda it: {
+            "id": it.ready,
+            "name": "other",
+            "labels": [{"key": "a", "value": "b"}],
+            "webhook": {"remove": True},
+        },
+        lambda it: {"id": it.ready, "name": "web"},
+        "INSTANCE_NAME_TAKEN",
+    ),
+    "stopInstances": (lambda it: {"ids": [it.ready], "idempotencyKey": "key-2"}, lambda _: {"ids": []}, "INVALID_IDS"),
+    "deleteInstances": (lambda it: {"ids": [it.ready, it.exited]}, lambda _: {"ids": []}, "INVALID_IDS"),
+    "cancelOperation": (lambda it: {"id": it.operation}, lambda it: {"id": it.ready}, "OPERATION_NOT_FOUND"),
+    "syncFleet": (lambda _: {}, lambda _: {}, ""),
+    "adoptInstance": (lambda it: {"novitaId": it.machine}, lambda _: {"novitaId": "nobody"}, "MACHINE_NOT_FOUND"),
+    "clearCache": (lambda _: {"name": "products"}, lambda _: {"name": "nothing"}, "CACHE_NOT_FOUND"),
+    "clearExpiredCache": (lambda _: {}, lambda _: {}, ""),
+    "retryJob": (lambda it: {"id": it.failed_job}, lambda it: {"id": it.job}, "JOB_NOT_RETRYABLE"),
+    "retryJobs": (lambda _: {}, lambda _: {"limit": 0}, "INVALID_LIMIT"),
+    "cancelJob": (lambda it: {"id": it.sending_job}, lambda it: {"id": it.failed_job}, "JOB_NOT_CANCELLABLE"),
+    "pauseJobs": (lambda _: {"kind": "SEND_WEBHOOK"}, lambda _: {"kind": "OTHER"}, "INVALID_JOB_KIND"),
+    "resumeJobs": (lambda _: {"kind": "RECONCILE"}, lambda _: {"kind": "OTHER"}, "INVALID_JOB_KIND"),
+    "rotateWebhookSecret": (lambda _: {}, lambda _: {"overlap": 700_000}, "INVALID_OVERLAP"),
+    "redeliverWebhook": (lambda it: {"id": it.delivery}, lambda it: {"id": it.ready}, "DELIVERY_NOT_FOUND"),
+    "testWebhook": (
+        lambda _: {"url": "http://127.0.0.1:9/hook"},
+        lambda _: {"url": "ftp://127.0.0.1"},
+        "INVALID_WEBHOOK_URL",
+    ),
+    "checkHealth": (
+        lambda it: {"instanceId": it.ready},
+        lambda it: {"instanceId": it.exited},
+        "INSTANCE_NOT_RUNNING",
+    ),
+    "createToken": (lambda _: {"name": "ci"}, lambda _: {"name": ""}, "INVALID_TOKEN_NAME"),
+    "revokeToken": (lambda it: {"id": it.a_token}, lambda it: {"id": it.ready}, "TOKEN_NOT_FOUND"),
+    "createProject": (lambda _: {"name": "shop"}, lambda _: {"name": "default"}, "PROJECT_NAME_TAKEN"),
+}
+
+
+def test_every_mutation_takes_it_and_is_tried():
+    assert set(TRIALS) == set(MUTATIONS)
+    for name, field in MUTATIONS.items():
+        assert list(field.args) == ["input"], name
+        kind = get_named_type(field.args["input"].type)
+        assert isinstance(kind, GraphQLInputObjectType)
+        assert "validateOnly" in kind.fields, name
+
+
+@pytest.fixture(scope="module")
+async def stage(new_database: DatabaseMaker, migrated_url: str) -> AsyncIterator[tuple[Api, Things]]:
+    """One for all: what is only tried leaves it as it is."""
+    url = await new_database(migrated_url)
+    database = Database(url)
+    signals = Notifier(database)
+    signals.start()
+    async with a_simulator(stock_factor=1000) as simulator, serving(url, simulator) as server:
+        world = World(database, signals, simulator)
+        await world.open()
+        token, caller = await world.new_token()
+        world.caller = caller
+        api = Api(server, world, token, caller)
+        yield api, await make_things(api)
+        await world.close()
+    await signals.stop()
+    await database.close()
+
+
+@pytest.fixture
+async def things(api: Api) -> Things:
+    return await make_things(api)
+
+
+@pytest.mark.parametrize("name", sorted(TRIALS))
+async def test_a_dry_run_changes_nothing(stage: tuple[Api, Things], name: str):
+    api, things = stage
+    accepted, refused, code = TRIALS[name]
+    before = await _everything(api)
+    made = api.world.made()
+
+    answer = await _asked(api, things, name, {**accepted(things), "validateOnly": True})
+    assert answer["errors"] == []
+    assert all(not value for field, value in answer.items() if field not in ("errors", "__typename", "results"))
+    if code:
+        answer = await _asked(api, things, name, {**refused(things), "validateOnly": True})
+        assert [error["code"] for error in answer["errors"]] == [code]
+
+    assert await _everything(api) == before
+    assert api.world.made() == made
+
+
+async def test_a_mutation_succeeds_after_its_dry_run(api: Api, things: Things):
+    before = await _everything(api)
+    for name in ("createInstance", "startInstance", "updateInstance", "retryJob", "testWebhook", "createToken"):
+        input = TRIALS[name][0](things)
+        assert (await _asked(api, things, name, {**input, "validateOnly": True}))["errors"] == []
+        assert await _everything(api) == before
+        assert (await _asked(api, things, name, input))["errors"] == []
+        after = await _everything(api)
+        assert after != before
+        before = after
+
+
+async def _asked(api: Api, things: Things, name: str, input: dict[str, Any]) -> dict[str, Any]:
+    document = f"""mutation ($input: {MUTATIONS[name].args["input"].type}) {{ {name}(input: $input) {{
+        __typename errors {{ code message }} {_scalars(name)} }} }}"""
+    return (await api.ask(document, token=things.token, input=input)).data[name]
+
+
+async def test_each_item_of_a_batch_reports_what_would_be_refused(api: Api, things: Things):
+    document = """mutation ($ids: [ID!]!) { stopInstances(input: {ids: $ids, validateOnly: true}) {
+        results { id instance { id } operation { id } replayed errors { code } } errors { code } } }"""
+    results = (await api.ask(document, ids=[things.ready, things.exited, "inst_x"])).data["stopInstances"]["results"]
+
+    assert [(each["id"], [error["code"] for error in each["errors"]]) for each in results] == [
+        (things.ready, []),
+        (things.exited, ["INSTANCE_NOT_STOPPABLE"]),
+        ("inst_x", ["INSTANCE_NOT_FOUND"]),
+    ]
+    assert all((each["instance"], each["operation"], each["replayed"]) == (None, None, False) for each in results)
+
+
+async def test_a_later_mutation_of_the_same_document_is_executed(api: Api, things: Things):
+    document = f"""mutation {{
+        try: stopInstance(input: {{id: "{things.ready}", validateOnly: true}}) {{ instance {{ id }} errors {{ code }} }}
+        do: stopInstance(input: {{id: "{things.ready}"}}) {{ instance {{ status }} errors {{ code }} }}
+    }}"""
+    data = (await api.ask(document)).data
+    assert data["try"] == {"instance": None, "errors": []}
+    assert data["do"] == {"instance": {"status": "STOPPING"}, "errors": []}
+
+
+async def _everything(api: Api) -> dict[str, list[str]]:
+    """Every row of every table, except for when a token was last used and what moves by itself."""
+    names = await api.world.rows(
+        """SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
+           AND relnamespace = 'public'::regnamespace AND relname NOT IN ('event_log', 'outbox', 'event')"""
+    )
+    found = {}
+    for (name,) in names:
+        rows = await api.world.rows(f'SELECT (to_jsonb(t) - $1::text)::text FROM "{name}" AS t', "last_used_at")
+        found[name] = sorted(row[0] for row in rows)
+    # Meanwhile the sequencer copies events from the outbox to the log.
+    events = await api.world.rows("SELECT id::text FROM outbox UNION ALL SELECT id::text FROM event")
+    return {**found, "events": sorted(row[0] for row in events)}
+
+
+def _scalars(name: str) -> str:
+    """All of the payload that takes no selection, and the ids of the rest."""
+    payload = get_named_type(MUTATIONS[name].type)
+    chosen = []
+    for field, kind in payload.fields.items():  # type: ignore[union-attr]
+        inner = get_named_type(kind.type)
+        if field in ("errors", "__typename"):
+            continue
+        if not hasattr(inner, "fields"):
+            chosen.append(field)
+        elif "id" in inner.fields:
+            chosen.append(f"{field} {{ id }}")
+        else:
+            chosen.append(f"{field} {{ __typename }}")
+    return " ".join(chosen)

@@ -1,0 +1,67 @@
+"""serverInfo shows callers what they may know of the server, and nothing else."""
+
+from server.auth.tokens import new_secret
+from server.config import Settings
+from tests.support.api import Api
+
+DOCUMENT = """{ serverInfo {
+  version startedAt uptime workers
+  provider { host isSimulator breaker retryAt suspended }
+  database { kind version }
+  eventLog { head hasSequencer isFollowed }
+  limits { pageSize nodes bulkSize filterValues awaitTimeout eventRetention socketsPerToken }
+  features { signsWebhooks sharesCaches privateWebhooks }
+  settings { name value } } }"""
+
+
+async def test_it_tells_how_the_server_is_doing(api: Api):
+    info = (await api.ask(DOCUMENT)).data["serverInfo"]
+
+    assert info["provider"] == {
+        "host": "127.0.0.1",
+        "isSimulator": True,
+        "breaker": "CLOSED",
+        "retryAt": None,
+        "suspended": [],
+    }
+    assert info["database"]["kind"] == "EMBEDDED"
+    assert info["uptime"] > 0
+    assert info["workers"] == 0
+    assert (info["eventLog"]["hasSequencer"], info["eventLog"]["isFollowed"]) == (True, True)
+    assert info["limits"]["awaitTimeout"] == 60
+    assert info["features"] == {"signsWebhooks": True, "sharesCaches": False, "privateWebhooks": True}
+
+
+async def test_one_can_watch_from_the_head_it_names(api: Api):
+    head = (await api.ask(DOCUMENT)).data["serverInfo"]["eventLog"]["head"]
+    instance = (await api.create())["instance"]
+    document = "subscription ($after: String) { instanceEvents(after: $after) { instanceId } }"
+    async with api.server.watching(document, token=api.token, variables={"after": head}) as socket:
+        assert (await socket.next("instanceEvents"))["instanceId"] == instance["id"]
+
+
+async def test_no_secret_and_no_address_is_among_the_settings(api: Api):
+    shown = {each["name"]: each["value"] for each in (await api.ask(DOCUMENT)).data["serverInfo"]["settings"]}
+
+    assert (shown["HEALTH_CHECK_DELAY"], shown["EVENT_RETENTION"]) == ("20ms", "30d")
+    assert shown["PERSISTED_DOCUMENTS"] == ""
+    assert shown["DEFAULT_REGIONS"] == "AS-SGP-02,CN-HK-01,AS-IN-01"
+    secret = {name.upper() for name, field in Settings.model_fields.items() if "SecretStr" in str(field.annotation)}
+    assert len(secret) >= 4
+    assert shown.keys().isdisjoint(secret | {"HOST", "PORT", "PILOTLIGHT_HOME", "NOVITA_API_BASE_URL"})
+    assert "a key that only tests sign with" not in str(shown)
+    assert new_secret()[:3] not in str(shown)
+
+
+async def test_a_provider_that_is_not_called_any_more_is_said(api: Api):
+    breaker = api.server.runtime.novita.breaker
+    try:
+        for _ in range(api.server.runtime.settings.breaker_threshold):
+            with breaker.enter("GET /test") as permit:
+                permit.failed()
+        provider = (await api.ask(DOCUMENT)).data["serverInfo"]["provider"]
+    finally:
+        breaker._routes.clear()
+
+    assert (provider["breaker"], provider["suspended"]) == ("OPEN", ["GET /test"])
+    assert provider["retryAt"] is not None

@@ -1,0 +1,206 @@
+"""Nested lists: a query takes the same number of statements however many rows it has."""
+
+from collections.abc import AsyncIterator, Collection
+from typing import Any
+
+import pytest
+
+from schema import ids
+from server.clock import now
+from server.db.database import Database
+from server.db.notify import Notifier
+from server.enums import InstanceStatus, Role
+from tests.schema.test_permissions import QUERIES, document
+from tests.support.api import Api
+from tests.support.api_server import serving
+from tests.support.databases import DatabaseMaker
+from tests.support.statements import listening
+from tests.support.waiting import until
+from tests.support.world import World, a_simulator
+
+MANY = 100
+SIZES = (1, 10, 100)
+
+# The lists of the schema, and the arguments that limit each. A list that is not here has to be in WHOLE.
+LISTS = {
+    "instances": lambda _, size: {"first": size},
+    "operations": lambda _, size: {"first": size},
+    "jobs": lambda _, size: {"first": size},
+    "events": lambda _, size: {"first": size},
+    "webhookDeliveries": lambda _, size: {"first": size},
+    "tokens": lambda _, size: {"first": size},
+    "projects": lambda _, size: {"first": size},
+    "nodes": lambda made, size: {"ids": made[:size]},
+}
+# Not out of the database.
+WHOLE = {"products", "regions", "templates", "registryAuths", "cacheStats"}
+
+
+@pytest.fixture(scope="module")
+async def fleet(new_database: DatabaseMaker, migrated_url: str) -> AsyncIterator[tuple[Api, list[str]]]:
+    """A hundred instances, each with operations, attempts, probes, a webhook and deliveries."""
+    url = await new_database(migrated_url)
+    database = Database(url)
+    signals = Notifier(database)
+    signals.start()
+    async with a_simulator() as simulator, serving(url, simulator, query_max_cost=10_000_000) as server:
+        world = World(database, signals, simulator)
+        await world.open()
+        token, caller = await world.new_token("default", Role.ADMIN)
+        world.caller = caller
+        made = [await _instance(world, number) for number in range(MANY)]
+
+        async def is_tailed() -> bool:
+            is_empty = not await world.value("SELECT count(*) FROM outbox")
+            return is_empty and server.runtime.tail.head().position == await world.value("SELECT head FROM event_log")
+
+        await until(is_tailed)
+        assert await world.value("SELECT count(*) FROM event") >= MANY
+        yield Api(server, world, token, caller), made
+        await world.close()
+    await signals.stop()
+    await database.close()
+
+
+async def _instance(world: World, number: int) -> str:
+    row = await world.put(
+        InstanceStatus.EXITED,
+        name=f"n{number:03}",
+        novita_id=f"m{number}",
+        webhook_url="http://127.0.0.1:9/hook",
+        labels={"number": str(number)},
+    )
+    project, token = world.caller.project_id, world.caller.token_id
+    await world.execute(
+        """INSERT INTO operation (id, project_id, instance_id, kind, status, phase, requested_by, finished_at)
+           VALUES (gen_random_uuid(), $1, $2, 'CREATE', 'SUCCEEDED', 'OVER', $3, now()),
+                  (gen_random_uuid(), $1, $2, 'STOP', 'RUNNING', 'STOPPING', $3, NULL)""",
+        project,
+        row.id,
+        token,
+    )
+    await world.execute(
+        """INSERT INTO attempt (id, operation_id, instance_id, number, region, status, finished_at)
+           SELECT gen_random_uuid(), id, instance_id, 1, 'r', 'REJECTED', now() FROM operation
+           WHERE instance_id = $1 AND kind = 'CREATE'""",
+        row.id,
+    )
+    await world.execute(
+        "INSERT INTO probe_result (instance_id, port, type, is_healthy, latency_ms, checked_at)"
+        " VALUES ($1, 80, 'http', true, 1, $2)",
+        row.id,
+        now(),
+    )
+    await world.execute(
+        """INSERT INTO delivery (id, project_id, instance_id, event_id, event_type, url, body, status, keeps_order,
+                                 attempts, created_at, asked_at, finished_at)
+           VALUES (gen_random_uuid(), $1, $2, gen_random_uuid(), 't', 'u', 'b', 'DELIVERED', false, 1, now(), now(),
+                   now())""",
+        project,
+        row.id,
+    )
+    await world.execute(
+        """INSERT INTO delivery_attempt (delivery_id, number, started_at, finished_at, http_status)
+           SELECT id, 1, now(), now(), 200 FROM delivery WHERE instance_id = $1""",
+        row.id,
+    )
+    await world.execute(
+        """INSERT INTO outbox (id, type, project_id, instance_id, caused_by, data)
+           SELECT gen_random_uuid(), 'operation.started', $1, $2, $3,
+                  jsonb_build_object('operation', to_jsonb(operation)) FROM operation
+           WHERE instance_id = $2 AND kind = 'STOP'""",
+        project,
+        row.id,
+        token,
+    )
+    await world.execute(
+        """INSERT INTO job (kind, args, priority, project_id, instance_id, run_at, due_at)
+           VALUES ('CLEANUP', '{}', 1, $1, $2, now() + interval '1 day', now() + interval '1 day')""",
+        project,
+        row.id,
+    )
+    await world.execute("INSERT INTO project (id, name) VALUES (gen_random_uuid(), $1)", f"p{number}")
+    await world.execute(
+        """INSERT INTO token (id, project_id, name, role, hash, hint, created_by)
+           VALUES (gen_random_uuid(), $1, 't', 'READER', $2, 'abcd', $3)""",
+        project,
+        number.to_bytes(32, "big"),
+        token,
+    )
+    return ids.format_id(ids.INSTANCE, row.id)
+
+
+def test_every_list_of_the_schema_is_counted():
+    lists = {name for name, field in QUERIES.items() if "first" in field.args or str(field.type).startswith("[")}
+    assert lists == set(LISTS) | WHOLE
+
+
+@pytest.mark.parametrize("name", sorted(LISTS))
+async def test_more_rows_take_no_more_statements(fleet: tuple[Api, list[str]], name: str):
+    api, made = fleet
+    counts: dict[int, int] = {}
+    await _counted(api, _document(name, LISTS[name](made, 1)), LISTS[name](made, 1), name)  # some is remembered
+    for size in SIZES:
+        given = LISTS[name](made, size)
+        asked = _document(name, given)
+        rows, statements = await _counted(api, asked, given, name)
+        assert rows == size, name
+        counts[size] = statements
+    _check(counts.values())
+
+
+def _check(counts: Collection[int]) -> None:
+    """The same for all sizes. Give or take: children of one kind in two places are asked for at once if they meet."""
+    assert max(counts) - min(counts) <= 2, counts
+    assert 1 <= max(counts) <= 20
+
+
+async def test_the_lists_within_a_fleet_take_no_more_either(fleet: tuple[Api, list[str]]):
+    api, _ = fleet
+    document = """query ($size: Int!) { fleet { items(first: $size) { nodes { instance {
+        name env { key } webhook { url } health { status } operations { attempts { number } }
+        openOperation { requestedBy { name } attempts { number } } } } } } }"""
+    counts = []
+    await api.ask(document, size=1)  # what is remembered from then on
+    for size in SIZES:
+        with listening(api.server) as statements:
+            answer = await api.ask(document, size=size)
+        assert len(answer.data["fleet"]["items"]["nodes"]) == size
+        counts.append(len(statements))
+    _check(counts)
+
+
+def _document(name: str, given: dict[str, Any]) -> str:
+    if name == "nodes":
+        fields = """id ... on Instance { name env { key } health { status } webhook { url }
+            openOperation { requestedBy { name project { name } } attempts { number } instance { name } } }"""
+        return f"query ($ids: [ID!]!) {{ nodes(ids: $ids) {{ {fields} }} }}"
+    # Only the nodes: they are all of it.
+    whole = document("query", name, QUERIES[name], given, depth=3)
+    start = whole.index("nodes {")
+    head = whole[: whole.index("{ __typename")]
+    return (
+        f"{head} {{ {_balanced(whole[start:])} totalCount }} }}"
+        if name in COUNTED
+        else f"{head} {{ {_balanced(whole[start:])} }} }}"
+    )
+
+
+COUNTED = {"instances", "operations", "webhookDeliveries", "tokens", "projects"}
+
+
+def _balanced(text: str) -> str:
+    """Up to where the first brace is closed."""
+    open_braces = 0
+    for place, letter in enumerate(text):
+        open_braces += (letter == "{") - (letter == "}")
+        if letter == "}" and open_braces == 0:
+            return text[: place + 1]
+    raise AssertionError(text)
+
+
+async def _counted(api: Api, asked: str, given: dict[str, Any], name: str) -> tuple[int, int]:
+    with listening(api.server) as statements:
+        answer = await api.server.ask(asked, token=api.token, variables=given)
+    found = answer.data[name]
+    return len(found if isinstance(found, list) else found["nodes"]), len(statements)

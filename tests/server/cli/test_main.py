@@ -1,0 +1,33 @@
+"""The `pilotlight` command: what it prints, and what it imports to do so."""
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"strawberry", "graphql", "sqlalchemy", "aiohttp", "pydantic", "uvloop", "schema.root", "server.config"}
+RUN = """
+import sys
+from server.cli.main import main
+try:
+    main()
+finally:
+    print(*sorted(sys.modules), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_version_and_help_import_no_part_of_the_server(option: str):
+    done = subprocess.run([sys.executable, "-c", RUN, option], capture_output=True, text=True, check=True)
+
+    imported = set(done.stderr.split())
+    assert imported & {*HEAVY, "server.runtime"} == set()
+    ours = {name for name in imported if name.split(".")[0] in ("server", "schema")}
+    assert ours == {"server", "server.cli", "server.cli.main", "server.enums", "server.errors"}
+
+
+def test_version_is_the_one_of_the_installed_package():
+    done = subprocess.run([sys.executable, "-c", RUN, "--version"], capture_output=True, text=True, check=True)
+
+    assert done.stdout == importlib.metadata.version("pilotlight") + "\n"

@@ -1,0 +1,255 @@
+"""Clients whose caller is not known yet: whatever they send, they cost little and are answered or cut off."""
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+import orjson
+import psutil
+import pytest
+
+from server.http.connection_limits import DESCRIPTORS_RESERVED_MIN, ConnectionLimits, connections_max
+from server.http.websocket import FRAGMENTS_MAX, FRAMES_BEFORE_ADMISSION
+from tests.server.auth.test_tokens import counted
+from tests.server.graphql.transports.test_hostile_clients import Line, code_of, line
+from tests.support.api import Api
+from tests.support.api_server import Server, serving
+from tests.support.waiting import until
+from tests.support.world import WITHIN
+
+MB = 1024 * 1024
+INIT = orjson.dumps({"type": "connection_init"})
+
+
+def get(server: Server, path: str = "/healthz", *more: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", f"host: {server.address}", *more, "", ""]).encode()
+
+
+def upgrade(server: Server, *more: str) -> bytes:
+    return get(
+        server, "/graphql", "connection: upgrade", "upgrade: websocket", "sec-websocket-version: 13",
+        "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==", "sec-websocket-protocol: graphql-transport-ws", *more,
+    )  # fmt: skip
+
+
+def frame(opcode: int, payload: bytes = b"", *, fin: bool = True) -> bytes:
+    size = bytes([0x80 | len(payload)]) if len(payload) < 126 else b"\xfe" + struct.pack("!H", len(payload))
+    return bytes([(0x80 if fin else 0) | opcode]) + size + b"\0\0\0\0" + payload
+
+
+@asynccontextmanager
+async def bare_socket(server: Server, token: str | None = None) -> AsyncGenerator[Line]:
+    """A WebSocket after its handshake, and with a token after its admission; every byte is the test's own affair."""
+    async with line(server) as wire:
+        wire.send(upgrade(server))
+        head = await asyncio.wait_for(wire.reader.readuntil(b"\r\n\r\n"), WITHIN)
+        assert head.startswith(b"HTTP/1.1 101")
+        if token is not None:
+            payload = {"type": "connection_init", "payload": {"Authorization": f"Bearer {token}"}}
+            wire.send(frame(1, orjson.dumps(payload)))
+            assert (await wire.reader.readexactly(2))[0] == 0x81
+            assert b"connection_ack" in await wire.reader.readexactly(25)
+        yield wire
+
+
+async def close_code(wire: Line) -> int:
+    """Of the close frame that comes after any pongs."""
+    async with asyncio.timeout(WITHIN):
+        while True:
+            kind, size = await wire.reader.readexactly(2)
+            payload = await wire.reader.readexactly(size)
+            if kind == 0x88:
+                return int.from_bytes(payload[:2], "big")
+
+
+async def flood(wire: Line, piece: bytes, times: int) -> int:
+    """Send until the other side takes no more for a moment; the bytes that it took."""
+    sent = 0
+    with contextlib.suppress(ConnectionError, TimeoutError):
+        for _ in range(times):
+            wire.send(piece)
+            async with asyncio.timeout(0.5):
+                await wire.writer.drain()
+            sent += len(piece)
+    return sent
+
+
+async def test_empty_fragments_end_a_strangers_socket_after_a_hundred_frames(api: Api):
+    async with bare_socket(api.server) as wire:
+        wire.send(frame(1, fin=False) + frame(0, fin=False) * FRAMES_BEFORE_ADMISSION)
+        assert await close_code(wire) == 1008
+
+
+async def test_a_message_of_too_many_fragments_ends_the_socket(api: Api):
+    async with bare_socket(api.server, api.token) as wire:
+        wire.send(frame(1, b" ", fin=False) + frame(0, fin=False) * (FRAGMENTS_MAX - 2) + frame(0, b"{}"))
+        assert await close_code(wire) == 4400  # it was read whole: no type
+    async with bare_socket(api.server, api.token) as wire:
+        wire.send(frame(1, b" ", fin=False) + frame(0, fin=False) * FRAGMENTS_MAX)
+        assert await close_code(wire) == 1008
+
+
+async def test_pings_whose_pongs_are_not_read_are_not_read_either(api: Api):
+    me = psutil.Process()
+    async with bare_socket(api.server, api.token) as wire:
+        wire.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        before = me.memory_info().rss
+        sent = await flood(wire, frame(9, b"x" * 125) * 500, 400)  # 26 MB, if they were read
+        assert sent < 20 * MB
+        assert me.memory_info().rss - before < 15 * MB
+
+
+async def test_frames_that_arrive_at_once_leave_room_for_other_requests(api: Api):
+    """A quarter of a megabyte of empty pongs is 40,000 frames: they are read at the pace of a limit."""
+    async with bare_socket(api.server, api.token) as wire:
+        wire.send(frame(10) * 40_000)
+        for _ in range(5):
+            assert (await api.ask("{ __typename }")).data == {"__typename": "Query"}
+        wire.send(frame(1, b"nonsense"))  # behind all pongs; it would close the socket at once
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await wire.reader.readexactly(1)
+
+
+async def test_pipelined_requests_are_answered_in_order_and_not_read_far_ahead(api: Api):
+    me = psutil.Process()
+    async with line(api.server) as many:
+        many.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        before = me.memory_info().rss
+        sent = await flood(many, get(api.server) * 1_000, 300)
+        assert sent < 16 * MB
+        assert me.memory_info().rss - before < 20 * MB
+    async with line(api.server) as some:
+        paths = ["/healthz", "/nowhere", "/healthz", "/graphql", "/nowhere"] * 40
+        some.send(b"".join(get(api.server, path) for path in paths))
+        statuses = {"/healthz": 200, "/nowhere": 404, "/graphql": 401}
+        assert [(await some.answer())[0] for _ in paths] == [statuses[path] for path in paths]
+
+
+async def test_a_refusal_comes_after_the_answers_to_earlier_requests(api: Api):
+    async with line(api.server) as some:
+        some.send(get(api.server) * 3 + get(api.server, "/healthz", "x: " + "y" * 9000))
+        assert [(await some.answer())[0] for _ in range(4)] == [200, 200, 200, 431]
+        assert await some.ends()
+    async with line(api.server) as some:
+        some.send(get(api.server) * 3 + b"nonsense\r\n\r\n")
+        assert [(await some.answer())[0] for _ in range(4)] == [200, 200, 200, 400]
+        assert await some.ends()
+
+
+async def test_a_pipelined_body_is_read_when_its_turn_comes(api: Api):
+    body = orjson.dumps({"query": "{ __typename }", "extensions": {"x": "y" * 200_000}})
+    post = "\r\n".join(
+        [
+            "POST /graphql HTTP/1.1",
+            f"host: {api.server.address}",
+            f"authorization: Bearer {api.token}",
+            "content-type: application/json",
+            f"content-length: {len(body)}",
+            "",
+            "",
+        ]
+    ).encode()
+    async with line(api.server) as some:
+        some.send((post + body) * 5 + get(api.server))
+        assert [(await some.answer())[0] for _ in range(6)] == [200] * 6
+
+
+@pytest.mark.parametrize(
+    "headers", [[f"x-{n}: y" for n in range(200)], ["x: " + "y" * 8200], [f"x-{n}: {'y' * 8000}" for n in range(7)]]
+)
+@pytest.mark.parametrize("is_handshake", [False, True])
+async def test_too_many_or_too_long_headers_are_answered(api: Api, headers: list[str], is_handshake: bool):
+    async with line(api.server) as wide:
+        wide.send(upgrade(api.server, *headers) if is_handshake else get(api.server, "/healthz", *headers))
+        status, _, body = await wide.answer()
+        if len(headers) == 7:  # 56 KiB in lines that are short enough
+            assert status == (200 if not is_handshake else 101) or status == 431
+        else:
+            assert (status, code_of(body)) == (431, "HEAD_TOO_LARGE")
+            assert await wide.ends()
+
+
+async def test_strangers_of_one_address_are_limited_and_callers_are_not_counted(api: Api):
+    url, simulator = api.server.runtime.database_url, api.server.simulator
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(serving(url, simulator, strangers_per_address=3))
+        known = [await stack.enter_async_context(bare_socket(server, api.token)) for _ in range(5)]
+        strangers = [await stack.enter_async_context(line(server)) for _ in range(3)]
+        await asyncio.sleep(0)
+        async with line(server) as fourth:
+            status, headers, body = await fourth.answer()
+            assert (status, code_of(body), headers["connection"]) == (503, "TOO_MANY_CONNECTIONS", "close")
+            assert await fourth.ends()
+        known[0].send(frame(9, b"still there"))
+        assert await known[0].reader.readexactly(13) == b"\x8a\x0bstill there"
+        strangers[0].writer.close()
+        await strangers[0].writer.wait_closed()
+
+        async def is_served() -> bool:
+            async with line(server) as next_one:
+                next_one.send(get(server))
+                return (await next_one.answer())[0] == 200
+
+        await until(is_served)
+
+
+def limit_of_files(limit: int) -> Callable[[int], tuple[int, int]]:
+    return lambda _: (limit, limit)
+
+
+def test_descriptors_are_kept_in_reserve(monkeypatch: pytest.MonkeyPatch):
+    for limit, most in ((400, 400 - DESCRIPTORS_RESERVED_MIN), (65_536, 49_152), (100, 1)):
+        monkeypatch.setattr("resource.getrlimit", limit_of_files(limit))
+        assert connections_max() == most
+    limits = ConnectionLimits(strangers_per_address=0, most=2)
+    assert [limits.enter("a"), limits.enter("b"), limits.enter("c")] == [True, True, False]
+    limits.leave("a", was_admitted=False)
+    assert limits.enter("c")
+
+
+async def test_wrong_tokens_are_limited_per_address_before_a_query_is_spent(api: Api):
+    url, simulator = api.server.runtime.database_url, api.server.simulator
+    async with serving(url, simulator, wrong_token_limit=3) as server:
+        assert (await server.ask("{ __typename }", token=api.token)).status == 200
+        for n in range(3):
+            assert (await server.ask("{ __typename }", token=f"pl_wrong{n}")).status == 401
+        with counted(server.runtime.database) as statements:
+            answer = await server.ask("{ __typename }", token="pl_another")
+            assert (answer.status, answer.error["code"]) == (429, "RATE_LIMITED")
+            assert 0 < answer.error["retryAfterMs"] <= 20_000
+            async with server.socket("pl_yet-another") as stranger:
+                assert await stranger.close_code() == 1013
+            assert [each for each in statements if "FROM token" in each] == []
+        server.runtime.tokens.forget()  # the cache, as after CALLER_TTL
+        assert (await server.ask("{ __typename }", token=api.token)).status == 200
+
+
+async def test_a_client_that_leaves_takes_its_waiting_requests_with_it(api: Api):
+    """uvicorn tells only the last request: a stream with another request behind it was served for ever."""
+    stream = "\r\n".join(
+        [
+            "GET /graphql?query=subscription%7BinstanceEvents%7Bid%7D%7D HTTP/1.1",
+            f"host: {api.server.address}",
+            f"authorization: Bearer {api.token}",
+            "accept: text/event-stream",
+            "",
+            "",
+        ]
+    ).encode()
+    async with line(api.server) as leaving:
+        leaving.send(stream + get(api.server))
+        assert (await asyncio.wait_for(leaving.reader.readline(), WITHIN)).split()[1] == b"200"
+        wire: socket.socket = leaving.writer.get_extra_info("socket")
+        wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        leaving.writer.transport.abort()
+        address = api.server.address
+
+    async def is_gone() -> bool:
+        async with api.server.http.get(f"http://{address}/metrics") as response:
+            return "pilotlight_sockets_open 0.0" in await response.text()
+
+    await until(is_gone)

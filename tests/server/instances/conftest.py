@@ -1,3 +1,0 @@
-from tests.world import world
-
-__all__ = ["world"]

@@ -1,0 +1,216 @@
+"""Polling many machines costs list pages, not single calls; polling a few is immediate."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from server.clock import now
+from server.errors import NovitaError, ProviderNotFound, ValidationFailed
+from server.instances.provider.poller import SINGLE_POLL_BURST, SINGLE_POLLS_MAX, InstancePoller, NotYet
+from server.novita.client import NovitaClient
+from server.novita.models import RemoteInstance
+from server.novita.transport.concurrency import CallPriority
+from server.simulator.faults import Fault, FaultKind
+from tests.support.machines import make_running
+from tests.support.waiting import until
+from tests.support.world import GET, LIST, World
+
+
+async def test_a_few_machines_are_polled_one_by_one_at_once(world: World):
+    ids = await make_running(world, SINGLE_POLLS_MAX)
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+
+    found = await asyncio.gather(*(poller.poll(each, client=each) for each in ids))
+
+    assert [remote.id for remote in found] == ids
+    assert (world.calls(GET), world.calls(LIST)) == (SINGLE_POLLS_MAX, 0)
+
+
+async def test_concurrent_polls_of_one_machine_share_one_call(world: World):
+    (machine,) = await make_running(world, 1)
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+
+    found = await asyncio.gather(*(poller.poll_now(machine) for _ in range(50)))
+
+    assert {remote.status for remote in found} == {"running"}
+    assert world.calls(GET) == 1
+
+
+async def test_more_machines_are_polled_by_pages_of_the_list(world: World):
+    ids = await make_running(world, 30)
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+
+    found = await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+
+    assert [remote.id for remote in found] == ids
+    assert (world.calls(LIST), world.calls(GET)) == (1, 0)
+
+
+async def test_a_running_machine_without_an_address_in_the_list_is_polled_once_more(world: World):
+    ids = await make_running(world, 10, http=False)
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+
+    assert (world.calls(LIST), world.calls(GET)) == (1, 10)
+
+
+async def test_no_caller_blocks_while_many_machines_are_polled(world: World):
+    ids = await make_running(world, 20)
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+
+    outcomes = await asyncio.gather(*(poller.poll(each, client=each) for each in ids), return_exceptions=True)
+
+    postponed = [outcome for outcome in outcomes if isinstance(outcome, NotYet)]
+    assert len(postponed) >= len(ids) - SINGLE_POLLS_MAX  # the first ones could not know that so many would come
+    await poller.close()
+
+
+async def test_all_pages_are_read_not_only_the_first(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("server.instances.provider.poller.PAGE_SIZE", 4)
+    ids = await make_running(world, 10)
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+
+    found = await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+
+    assert {remote.id for remote in found} == set(ids)
+    assert world.calls(LIST) == 3
+
+
+async def test_one_that_is_on_no_page_is_asked_for_by_id_before_it_is_called_gone(world: World):
+    ids = await make_running(world, 8)
+    world.faults(Fault(FaultKind.LIST_LAG, seconds=60))
+    hidden = await make_running(world, 1)
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+
+    found = await asyncio.gather(
+        *(_until_seen(poller, each) for each in [*ids, *hidden, "0123456789abcdef"]), return_exceptions=True
+    )
+
+    assert isinstance(found[8], RemoteInstance)
+    assert isinstance(found[9], ProviderNotFound)
+
+
+async def test_a_provider_error_is_raised_to_every_caller(world: World):
+    ids = await make_running(world, 8)
+    world.faults(Fault(FaultKind.ERROR, routes=(LIST, GET)))
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+
+    found = await asyncio.gather(*(_until_seen(poller, each) for each in ids), return_exceptions=True)
+
+    assert all(isinstance(each, NovitaError) for each in found)
+    world.faults()
+    assert (await poller.poll_now(ids[0])).id == ids[0]
+
+
+async def test_an_answer_is_not_older_than_the_question(world: World):
+    (machine,) = await make_running(world, 1)
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+    world.faults(Fault(FaultKind.LATENCY, routes=(GET,), seconds=0.2, times=1))
+    first = asyncio.create_task(poller.poll_now(machine))
+    await until(lambda: world.calls(GET) == 1)
+
+    second = asyncio.create_task(poller.poll_now(machine))  # the call under way may have been answered before this
+    await asyncio.gather(first, second)
+
+    assert world.calls(GET) == 2
+
+
+async def test_polling_leaves_most_of_the_rate_limit_to_users(world: World):
+    ids = await make_running(world, 12)
+    poller = InstancePoller(world.novita, calls_per_minute=100)
+    before = world.calls()
+
+    async def poll(novita_id: str) -> None:
+        while True:
+            await _until_seen(poller, novita_id)
+
+    polling = [asyncio.create_task(poll(each)) for each in ids]
+    await asyncio.sleep(1.5)
+    for task in polling:
+        task.cancel()
+    await asyncio.gather(*polling, return_exceptions=True)
+    await poller.close()
+
+    # A page every 1.2 s is half of 100 a minute, and a burst of single polls; one by one it would have been hundreds.
+    assert 1 <= world.calls() - before <= 3 + SINGLE_POLL_BURST
+
+
+async def _until_seen(poller: InstancePoller, novita_id: str) -> RemoteInstance:
+    while True:
+        try:
+            return await poller.poll(novita_id, client=("test", novita_id))
+        except NotYet as postponed:
+            await asyncio.sleep(min(postponed.after.total_seconds(), 0.05))
+
+
+class SmallPages:
+    """A provider that makes pages of at most `most`, or refuses to make larger ones."""
+
+    def __init__(self, world: World, most: int, *, refuses: bool) -> None:
+        self._novita = world.novita
+        self._most = most
+        self._refuses = refuses
+        self.asked: list[int] = []
+
+    async def instances(self, *, page: int, page_size: int, priority: CallPriority) -> Any:
+        self.asked.append(page_size)
+        if self._refuses and page_size > self._most:
+            raise ValidationFailed("no such page size")
+        return await self._novita.instances(page=page, page_size=min(page_size, self._most), priority=priority)
+
+    async def instance(self, novita_id: str, *, priority: CallPriority) -> RemoteInstance:
+        return await self._novita.instance(novita_id, priority=priority)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proportions of thousands of machines, with few."""
+    monkeypatch.setattr("server.instances.provider.poller.PAGE_SIZE", 4)
+    monkeypatch.setattr("server.instances.provider.poller.LARGE_PAGE_SIZE", 16)
+    monkeypatch.setattr("server.instances.provider.poller.LARGE_PAGES_FROM", 2)
+
+
+@pytest.mark.usefixtures("small")
+async def test_a_large_fleet_is_read_in_large_pages(world: World):
+    ids = await make_running(world, 20)
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+    before = world.calls(LIST)
+
+    found = await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+
+    assert [remote.id for remote in found] == ids
+    assert world.calls(LIST) - before == 2  # 16 and 4; with the usual ones it would be 5
+    assert world.calls(GET) == 0
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_where_pages_can_not_be_that_large_all_are_seen_all_the_same(world: World, refuses: bool):
+    ids = await make_running(world, 20)
+    novita = SmallPages(world, 5, refuses=refuses)
+    poller = InstancePoller(cast("NovitaClient", novita), calls_per_minute=0)
+    for _ in range(3):
+        found = await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+        assert [remote.id for remote in found] == ids
+
+    assert novita.asked.count(16) == 1  # tried once, and then known
+    assert world.calls(GET) == 0
+    await poller.close()
+
+
+async def test_a_page_serves_polls_that_come_soon_after_it(world: World):
+    ids = await make_running(world, 12)
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+    began = now()
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids[:11]))
+    calls = world.calls()
+
+    seen = await poller.poll(ids[11], client="late", newer_than=began)
+
+    assert seen.id == ids[11]
+    assert world.calls() == calls
+    assert (await poller.poll(ids[11], client="later", newer_than=now())).id == ids[11]
+    assert world.calls() == calls + 1  # what was seen before that moment did not do

@@ -1,0 +1,62 @@
+"""Seeds one of each kind of row that queries can return."""
+
+from schema import ids
+from server.enums import InstanceStatus, Role
+from server.webhooks import deliveries
+from tests.support.api import Api
+from tests.support.machines import make_running
+
+
+class Things:
+    """What there is to be asked for, so that nothing is refused."""
+
+    def __init__(self, token: str, made: dict[str, str]) -> None:
+        self.token = token
+        self.made = made
+
+    def __getattr__(self, name: str) -> str:
+        return self.made[name]
+
+
+async def make_things(api: Api) -> Things:
+    world = api.world
+    token, _ = await world.new_token("default", Role.ADMIN)
+    spare, caller = await world.new_token("default")
+    assert spare
+    port = [{"port": 80, "type": "http"}]
+    endpoint = [{"port": 80, "type": "http", "address": "http://127.0.0.1:9"}]
+    rows = {
+        "ready": await world.put(novita_id="m1", ports=port, endpoints=endpoint, webhook_url="http://127.0.0.1:9/x"),
+        "exited": await world.put(InstanceStatus.EXITED, novita_id="m2"),
+        "busy": await world.put(novita_id="m3"),
+    }
+    made = {name: ids.format_id(ids.INSTANCE, row.id) for name, row in rows.items()}
+    await api.ask("mutation ($id: ID!) { stopInstance(input: {id: $id}) { errors { code } } }", id=made["busy"])
+    await api.create()
+    job = await world.value("SELECT min(id) FROM job")
+    gone = await world.value(
+        """INSERT INTO job_history (id, kind, args, priority, status, project_id, run_at, attempts, created_at,
+               claimed_at, finished_at, error_code)
+           SELECT 900000, kind, args, priority, 'FAILED', project_id, run_at, 3, now(), now(), now(), 'BROKEN'
+           FROM job WHERE id = $1 RETURNING id""",
+        job,
+    )
+    async with world.database.write() as session:
+        delivery = await deliveries.insert_test_delivery(session, api.caller.project_id, "http://127.0.0.1:9/hook")
+    sending = await world.value("SELECT min(id) FROM job WHERE kind = 'SEND_WEBHOOK'")  # serves no operation
+    operation = await world.value("SELECT id FROM operation WHERE kind = 'STOP'")
+    await world.execute("INSERT INTO job_pause (kind) VALUES ('RECONCILE')")
+    (machine,) = await make_running(world, 1)
+    return Things(
+        token,
+        made
+        | {
+            "job": ids.format_number(ids.JOB, job),
+            "sending_job": ids.format_number(ids.JOB, sending),
+            "failed_job": ids.format_number(ids.JOB, gone),
+            "delivery": ids.format_id(ids.DELIVERY, delivery.id),
+            "operation": ids.format_id(ids.OPERATION, operation),
+            "a_token": ids.format_id(ids.TOKEN, caller.token_id),
+            "machine": machine,
+        },
+    )
