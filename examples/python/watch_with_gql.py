@@ -1,4 +1,4 @@
-"""Watch every change for good, with gql: no event is missed or seen twice, over lost connections and own restarts.
+"""Watch every change for good, with gql: no event is missed, over lost connections and own restarts.
 
 pip install "gql[websockets]"
 PILOTLIGHT_TOKEN=pl_... python watch_with_gql.py cursor.txt

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -38,11 +39,16 @@ async def test_it_sees_every_event_once(example: str, server: Up, caller: GraphQ
             missed = await finished(caller, f"{example}-meanwhile")
             network.mend()
             await has_seen_the_end_of(first, missed)
+            # Each event is printed first and its cursor kept afterwards: killed in between, it would be printed again.
+            end = (await log_after(caller, begin))[-1].cursor
+            await until(lambda: cursor.read_text() == end)
         missed = await finished(caller, f"{example}-while-dead")
         async with running(command, tmp_path, **environment) as second:
             await has_seen_the_end_of(second, missed)
+            log = [each.event for each in await log_after(caller, begin)]
+            await until(lambda: log[-1] in seen(second))
 
-    assert seen(first) + seen(second) == await log_after(caller, begin)
+    assert seen(first) + seen(second) == log
 
 
 @each
@@ -93,12 +99,19 @@ async def finished(caller: GraphQLClient, name: str) -> str:
     return id
 
 
-async def log_after(caller: GraphQLClient, cursor: str) -> list[tuple[str, str]]:
+@dataclass(frozen=True)
+class Logged:
+    cursor: str
+    event: tuple[str, str]
+
+
+async def log_after(caller: GraphQLClient, cursor: str) -> list[Logged]:
     page = await caller.ask(
         """query ($after: String) {
-          events(after: $after, first: 100) { nodes { instanceId type } pageInfo { hasNextPage } }
+          events(after: $after, first: 100) { edges { cursor node { instanceId type } } pageInfo { hasNextPage } }
         }""",
         after=cursor,
     )
     assert not page["events"]["pageInfo"]["hasNextPage"]
-    return [(event["instanceId"], event["type"]) for event in page["events"]["nodes"]]
+    edges = page["events"]["edges"]
+    return [Logged(edge["cursor"], (edge["node"]["instanceId"], edge["node"]["type"])) for edge in edges]

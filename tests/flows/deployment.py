@@ -130,4 +130,8 @@ async def new_token(url: str, role: Role = Role.OPERATOR, *, project: str = DEFA
 def lines_of(process: Pilotlight, **wanted: object) -> list[dict[str, Any]]:
     """Every complete line of its log, parsed; those with these values."""
     lines = [json.loads(line) for line in process.said.splitlines(keepends=True) if line.endswith("\n")]
+    return with_values(lines, **wanted)
+
+
+def with_values(lines: list[dict[str, Any]], **wanted: object) -> list[dict[str, Any]]:
     return [line for line in lines if wanted.items() <= line.items()]

@@ -1,17 +1,9 @@
 """With LOG_FORMAT=json every line is JSON, ids connect the lines, and no line has a secret."""
 
-import json
-from typing import Any
-
+from tests.flows.deployment import lines_of
 from tests.support.processes import Up
 from tests.support.waiting import until
 from tests.support.watcher import GraphQLClient
-
-
-def lines_of(running: Up, **wanted: object) -> list[dict[str, Any]]:
-    """Every complete line, parsed; those with these values."""
-    lines = [json.loads(line) for line in running.said.splitlines(keepends=True) if line.endswith("\n")]
-    return [line for line in lines if wanted.items() <= line.items()]
 
 
 async def test_request_operation_instance_and_jobs_are_tied_together(shared_up: Up):
@@ -23,7 +15,7 @@ async def test_request_operation_instance_and_jobs_are_tied_together(shared_up: 
     [accepted] = lines_of(shared_up, event="operation.accepted", instance_id=id)
     assert accepted["request_id"].startswith("req_")
     assert accepted["operation_id"].startswith("op_")
-    assert lines_of(shared_up, event="request.answered", request_id=accepted["request_id"], status=200)
+    await until(lambda: lines_of(shared_up, event="request.answered", request_id=accepted["request_id"], status=200))
     await until(lambda: len(lines_of(shared_up, event="job.done", instance_id=id)) == 3)
     done = lines_of(shared_up, event="job.done", instance_id=id)
     assert [line["kind"] for line in done] == ["CREATE_INSTANCE", "MONITOR_INSTANCE", "HEALTH_CHECK"]

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.flows.deployment import Deployment, deployment, lines_of
+from tests.flows.deployment import Deployment, deployment, lines_of, with_values
 from tests.support.otel_collector import Span
 from tests.support.processes import free_port, pilotlight
 from tests.support.waiting import until
@@ -27,6 +27,7 @@ STEPS = {
     "job SEND_WEBHOOK",
     "webhook.send",
 }
+JOBS = {"CREATE_INSTANCE", "MONITOR_INSTANCE", "HEALTH_CHECK", "SEND_WEBHOOK"}
 
 
 @pytest.fixture(scope="module")
@@ -87,22 +88,26 @@ async def test_a_create_can_be_followed_in_the_logs_of_all_processes(on: Deploym
     await on.until_delivered(created)
     by_request = {"request_id": created.request_id}
     await until(lambda: len(lines_of(on.worker, event="webhook.sent", **by_request)) >= 6)
+    await until(lambda: {each["kind"] for each in lines_of(on.worker, event="job.done", **by_request)} >= JOBS)
+    await until(lambda: lines_of(on.api, event="request.answered", status=200, **by_request))
 
-    [accepted] = lines_of(on.api, event="operation.accepted", **by_request)
+    # Both logs are read once: the worker goes on writing.
+    api, worker = lines_of(on.api), lines_of(on.worker)
+    [accepted] = with_values(api, event="operation.accepted", **by_request)
     assert accepted["operation_id"] == created.operation_id
     assert accepted["instance_id"] == created.instance_id
-    assert lines_of(on.api, event="request.answered", status=200, **by_request)
-    done = lines_of(on.worker, event="job.done", **by_request)
-    assert {"CREATE_INSTANCE", "MONITOR_INSTANCE", "HEALTH_CHECK", "SEND_WEBHOOK"} == {each["kind"] for each in done}
-    [asked] = lines_of(on.worker, event="novita call", route="POST /gpu/instance/create", **by_request)
+    assert with_values(api, event="request.answered", status=200, **by_request)
+    done = with_values(worker, event="job.done", **by_request)
+    assert {each["kind"] for each in done} == JOBS
+    [asked] = with_values(worker, event="novita call", route="POST /gpu/instance/create", **by_request)
     assert asked["job_id"] == next(each["job_id"] for each in done if each["kind"] == "CREATE_INSTANCE")
-    story = lines_of(on.worker, **by_request)
+    story = with_values(worker, **by_request)
     assert [each for each in story if each.get("operation_id") != created.operation_id] == []
     assert {each["instance_id"] for each in story} == {created.instance_id}
     assert {each["token_id"] for each in story} == {accepted["token_id"]}
     assert {each["project_id"] for each in story} == {accepted["project_id"]}
     # By the operation's id alone it is the same story, and every line leads to its trace.
-    assert lines_of(on.worker, operation_id=created.operation_id) == story
+    assert with_values(worker, operation_id=created.operation_id) == story
     assert len({each["trace_id"] for each in (accepted, *story)}) == 1
 
 

@@ -107,7 +107,7 @@ async def test_a_start_that_fails_says_why_and_what_can_be_done(servant: Servant
     assert "IMAGE_PULL_FAILED" in banner
     assert "Available actions" in banner
     await page.click("[data-tab=operations]")
-    await page.wait("td:has-text('Rejected')")
+    await page.wait(".tab-panel tbody tr:has-text('Rejected') + tr:has-text('Created')")
     rows = await page.texts(".tab-panel tbody tr")
     assert len(rows) == 2
     assert "Rejected" in rows[0]

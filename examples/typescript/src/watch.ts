@@ -1,5 +1,5 @@
 /**
- * Watch every change for good, with graphql-ws: no event is missed or seen twice, over lost connections and own restarts.
+ * Watch every change for good, with graphql-ws: no event is missed, over lost connections and own restarts.
  *
  *     npm ci && npm run build
  *     PILOTLIGHT_TOKEN=pl_... node dist/watch.js cursor.txt
