@@ -33,6 +33,9 @@ class CallQueue:
     def __bool__(self) -> bool:
         return bool(self._queues[0] or self._queues[1])
 
+    def has_waiting(self, priority: CallPriority) -> bool:
+        return bool(self._queues[priority])
+
     def count(self, priority: CallPriority) -> int:
         return sum(len(calls) for calls in self._queues[priority].values())
 
@@ -65,20 +68,21 @@ class CallQueue:
 
     def wake_next(self, *, polls: bool = True) -> bool:
         """Wake the next waiting call; False if there is none. With `polls` False, POLL calls are passed over."""
-        priority = self._next_priority(polls)
-        if priority is None:
-            return False
-        routes = self._queues[priority]
-        route = next(iter(routes))
-        calls = routes[route]
-        turn, _ = calls.popitem(last=False)
-        if calls:
-            routes.move_to_end(route)  # another route is next
-        else:
-            del routes[route]
-        self._user_calls_in_a_row = self._user_calls_in_a_row + 1 if priority is CallPriority.USER else 0
-        turn.set_result(True)
-        return True
+        while (priority := self._next_priority(polls)) is not None:
+            routes = self._queues[priority]
+            route = next(iter(routes))
+            calls = routes[route]
+            turn, _ = calls.popitem(last=False)
+            if not calls:
+                del routes[route]
+            if turn.done():
+                continue  # cancelled a moment ago: its caller has not run since
+            if calls:
+                routes.move_to_end(route)  # another route is next
+            self._user_calls_in_a_row = self._user_calls_in_a_row + 1 if priority is CallPriority.USER else 0
+            turn.set_result(True)
+            return True
+        return False
 
     def _next_priority(self, polls: bool) -> CallPriority | None:
         users, pollers = bool(self._queues[CallPriority.USER]), polls and bool(self._queues[CallPriority.POLL])
@@ -130,8 +134,9 @@ class RouteSlots:
         self._waiters = CallQueue()
 
     def try_acquire(self, priority: CallPriority) -> bool:
-        """Take a slot if one is free and no other call waits for it."""
-        if self._waiters or not self._has_slot(priority):
+        """Take a slot if one is free and no call of this priority waits for it. USER calls pass waiting POLL calls,
+        which may not have the reserved slots."""
+        if self._waiters.has_waiting(priority) or not self._has_slot(priority):
             return False
         self._free -= 1
         return True

@@ -29,10 +29,11 @@ class CallRateLimiter:
         self._bucket = TokenBucket(calls_per_minute / 60, max(1, calls_per_minute // 10), clock.now())
         self._waiters = CallQueue()
         self._pump: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def try_acquire(self) -> bool:
         """Take a token if one is free and no other call waits for it."""
-        if self._calls_per_minute == 0:
+        if self._calls_per_minute == 0 or self._is_closed:
             return True
         return not self._waiters and self._bucket.take(self._clock.now())
 
@@ -60,7 +61,8 @@ class CallRateLimiter:
         )
 
     async def close(self) -> None:
-        """Wake all waiting calls; they fail on the closed client."""
+        """Wake all waiting calls; they fail on the closed client, and so do all later ones."""
+        self._is_closed = True
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.gather(self._pump, return_exceptions=True)

@@ -80,16 +80,8 @@ class Transport:
     async def _attempt(self, call: ApiCall, priority: CallPriority, asked_at: float, attempt: int) -> HttpResponse:
         route = call.route
         self._breaker.check(route)  # before any queue: a call that can't be made fails at once
-        slots = self._slots.get(route)
-        if slots is None:
-            slots = self._slots[route] = RouteSlots(route, self._slots_per_route)
-        if not slots.try_acquire(priority):
-            with self._measure_wait(priority):
-                await slots.acquire(priority, seconds=self._seconds_left(asked_at))
+        slots = await self._wait_for_turn(route, priority, asked_at)
         try:
-            if not self._limiter.try_acquire():
-                with self._measure_wait(priority):
-                    await self._limiter.acquire(route, priority, seconds=self._seconds_left(asked_at))
             if not call.is_repeatable and self._seconds_left(asked_at) <= 0:
                 # The queues time out earlier, so the process was paused. Another worker may have given this call up
                 # and would not find what it creates.
@@ -104,6 +96,28 @@ class Transport:
                 return await self._send(call, permit, attempt)
         finally:
             slots.release()
+
+    async def _wait_for_turn(self, route: str, priority: CallPriority, asked_at: float) -> RouteSlots:
+        """Take a slot of the route and a token of the rate limit; neither is held while waiting for the other.
+
+        A slot held by a call that waits for the rate limit is lost to all calls of the route: with enough waiting
+        calls, polling never found the share of free slots that it needs.
+        """
+        slots = self._slots.get(route)
+        if slots is None:
+            slots = self._slots[route] = RouteSlots(route, self._slots_per_route)
+        while True:
+            if not slots.try_acquire(priority):
+                with self._measure_wait(priority):
+                    await slots.acquire(priority, seconds=self._seconds_left(asked_at))
+            if self._limiter.try_acquire():
+                return slots
+            slots.release()
+            with self._measure_wait(priority):
+                await self._limiter.acquire(route, priority, seconds=self._seconds_left(asked_at))
+            if slots.try_acquire(priority):
+                return slots
+            self._limiter.refund()
 
     @contextmanager
     def _measure_wait(self, priority: CallPriority) -> Generator[None]:

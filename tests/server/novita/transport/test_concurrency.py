@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.errors import CircuitOpen, NovitaError
+from server.errors import CircuitOpen, NovitaError, ProviderNotFound
 from server.novita.client import NovitaClient
 from server.novita.transport.circuit_breaker import BreakerState
 from server.novita.transport.concurrency import CallPriority
@@ -96,6 +96,32 @@ async def test_a_person_finds_a_slot_on_the_very_route_that_polling_fills(simula
         await until(lambda: simulator.world.calls[SLOW] == 7)
 
         await end([*tasks, *person])
+
+
+async def test_calls_that_wait_for_the_rate_limit_hold_no_slot_that_polling_needs(simulator: Simulator):
+    simulator.world.faults.clear()
+    async with client_of(simulator.url, clock=MonotonicClock(), slots_per_route=4, rate_limit_per_minute=600) as client:
+        tasks = flood(client, 150, CallPriority.USER)  # 60 go at once, the others at ten a second
+        await until(lambda: simulator.world.calls[SLOW] >= 60)
+
+        await asyncio.gather(*flood(client, 3, CallPriority.POLL), return_exceptions=True)
+
+        assert sum(not task.done() for task in tasks) > 40
+        await end(tasks)
+
+
+async def test_all_of_a_flood_goes_through_a_route_that_is_short_of_slots_and_of_tokens(simulator: Simulator):
+    simulator.world.faults.set([Fault(FaultKind.LATENCY, routes=(SLOW,), seconds=0.05)])
+    async with client_of(
+        simulator.url, clock=MonotonicClock(), slots_per_route=2, rate_limit_per_minute=2400
+    ) as client:
+        tasks = [*flood(client, 60, CallPriority.USER), *flood(client, 60, CallPriority.POLL)]
+        others = [asyncio.create_task(client.clusters()) for _ in range(200)]
+
+        answers = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
+        assert {type(each) for each in answers} == {ProviderNotFound}  # unknown ids: each call was answered
+        await asyncio.wait_for(asyncio.gather(*others), 60)
+        assert simulator.world.calls[SLOW] == 120
 
 
 async def test_a_call_that_waits_before_its_next_attempt_holds_no_slot_and_no_token(simulator: Simulator):

@@ -169,6 +169,34 @@ async def test_a_cancelled_waiter_loses_no_slot():
     assert route_slots.try_acquire(USER)
 
 
+async def test_a_caller_cancelled_at_the_moment_of_a_release_is_passed_over():
+    route_slots = RouteSlots("GET /a", slots=1)
+    assert route_slots.try_acquire(USER)
+    cancelled, other = (asyncio.create_task(route_slots.acquire(USER, seconds=60)) for _ in range(2))
+    await settle()
+
+    cancelled.cancel()
+    route_slots.release()  # before the cancelled task runs
+    await settle()
+
+    assert (cancelled.cancelled(), other.done()) == (True, True)
+    await other
+    assert not route_slots.try_acquire(USER)  # `other` has the only slot
+
+
+async def test_users_pass_polls_that_wait_for_a_slot_they_may_not_have():
+    route_slots = RouteSlots("GET /a", slots=4)
+    assert [route_slots.try_acquire(POLL) for _ in range(3)] == [True] * 3
+    poll = asyncio.create_task(route_slots.acquire(POLL, seconds=60))
+    await settle()
+
+    assert route_slots.try_acquire(USER)
+    assert not poll.done()
+    route_slots.release()
+    route_slots.release()
+    await poll
+
+
 async def test_a_timed_out_wait_takes_no_slot():
     route_slots = RouteSlots("GET /a", slots=1)
     assert route_slots.try_acquire(USER)
