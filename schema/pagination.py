@@ -142,6 +142,46 @@ class Connection(Generic[E, T]):
 
 
 @strawberry.type
+class ListConnection(Connection[E, T]):
+    """A page of a list that is read from the provider as a whole."""
+
+    total_count: int = strawberry.field(description="Number of items on all pages.")
+
+    @classmethod
+    def page_of(
+        cls,
+        items: Sequence[Row],
+        edge: Callable[..., E],
+        to_node: Callable[[Row], T],
+        *,
+        key: Callable[[Row], str],
+        first: int,
+        after: str | None,
+    ) -> Self:
+        """The page after a cursor, which names the item with that `key`: the list's order may differ next time."""
+        size = check_first(first)
+        start = 0 if after is None else _place_behind([_key_cursor(key(item)) for item in items], after)
+        return cls.of(
+            items[start : start + size + 1],
+            lambda item: edge(cursor=_key_cursor(key(item)), node=to_node(item)),
+            first=size,
+            after=after,
+            total_count=len(items),
+        )
+
+
+def _key_cursor(key: str) -> str:
+    return urlsafe_b64encode(key.encode()).decode()
+
+
+def _place_behind(cursors: list[str], after: str) -> int:
+    if after not in cursors:
+        message = "The cursor's item is no longer in the list; start again without a cursor."
+        raise GraphQLError(message, extensions={"code": "INVALID_CURSOR"})
+    return cursors.index(after) + 1
+
+
+@strawberry.type
 class CountedConnection(Connection[E, T]):
     count: strawberry.Private[Callable[[AsyncSession], Awaitable[int]]]
 

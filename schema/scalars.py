@@ -39,6 +39,7 @@ def _parse_date_time(value: Any) -> datetime:
 BIG_INT = strawberry.scalar(
     name="BigInt",
     description="An integer of up to 53 bits, as a JSON number.",
+    specified_by_url="https://www.rfc-editor.org/rfc/rfc7493#section-2.2",
     serialize=int,
     parse_value=_parse_big_int,
 )
@@ -47,6 +48,7 @@ DURATION = strawberry.scalar(
     name="Duration",
     description="A duration in seconds, as a JSON number. 0.25 is 250 ms, 90 is one and a half minutes. Never "
     "negative.",
+    specified_by_url="https://www.rfc-editor.org/rfc/rfc8259#section-6",
     serialize=timedelta.total_seconds,
     parse_value=_parse_duration,
 )

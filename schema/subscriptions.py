@@ -20,7 +20,7 @@ from schema.types.instance import Instance
 from schema.types.job import JobStats
 from schema.types.operation import Operation
 from server.db import tables
-from server.enums import OPEN_OPERATION, Role
+from server.enums import OPEN_OPERATION, InstanceStatus, Role
 from server.errors import NotFound, Refused
 from server.events.event import Cursor, Event
 from server.events.replay import cursor_now
@@ -72,14 +72,16 @@ class Subscription:
         )
 
     @strawberry.subscription(
-        description="The instance now, then after every change.", extensions=[Requires(Role.READER)]
+        description="The instance now, then after every change. Completes when the instance is DELETED.",
+        extensions=[Requires(Role.READER)],
     )
     async def instance_updated(self, info: Info, id: Id) -> AsyncGenerator[InstanceUpdate]:
         instance_id = _parse_id(ids.INSTANCE, id)
 
         def show(row: tables.Instance, position: int, cursor: str) -> SourceEvent:
             update = InstanceUpdate(cursor=cursor, instance=Instance.of(row))
-            return SourceEvent(position, update, version=row.version, cursor=cursor)
+            is_last = row.status == InstanceStatus.DELETED
+            return SourceEvent(position, update, version=row.version, cursor=cursor, is_last=is_last)
 
         return _updates(
             info,

@@ -8,10 +8,20 @@ from graphql import GraphQLError
 
 from schema.context import Info
 from schema.errors import errors_of
-from schema.inputs import Input, Which
+from schema.inputs import After, First, Input, Which
 from schema.mutations.create import CreateInstanceInput
 from schema.permissions import Requires, RequiresServerAdmin
-from schema.types.catalog import CacheStats, Product, Quote, Region, RegistryAuthType, Template, TemplateChannel
+from schema.types.catalog import (
+    CacheStats,
+    Product,
+    Quote,
+    Region,
+    RegistryAuthType,
+    Template,
+    TemplateChannel,
+    TemplateConnection,
+    TemplateEdge,
+)
 from server.catalog.offers import offers
 from server.conversion import convert
 from server.enums import Role
@@ -60,10 +70,14 @@ class CatalogQueries:
         channels: Annotated[
             list[TemplateChannel] | None, strawberry.argument(description="Any of these channels. Default: all.")
         ] = None,
-    ) -> list[Template]:
+        first: First = 100,
+        after: After = None,
+    ) -> TemplateConnection:
         known = [channel.value for channel in channels or [] if channel is not TemplateChannel.OTHER]
         templates = await info.context.services.catalog.templates(name=_checked_text(name), channels=known)
-        return [Template.of(template) for template in templates]
+        return TemplateConnection.page_of(
+            templates, TemplateEdge, Template.of, key=lambda each: each.id, first=first, after=after
+        )
 
     @strawberry.field(description="One template; null if not found.", extensions=[Requires(Role.READER)])
     async def template(

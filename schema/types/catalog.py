@@ -9,7 +9,7 @@ import strawberry
 from schema.enums import described
 from schema.errors import MutationError
 from schema.inputs import First
-from schema.pagination import check_first
+from schema.pagination import Edge, ListConnection, check_first
 from schema.types.instance import KeyValue, Port
 from schema.types.money import BillingMode, Money
 from server.catalog.catalog import Cluster, RegistryAuth
@@ -136,6 +136,16 @@ class Template:
             env=[KeyValue(key=variable.key, value=variable.value) for variable in template.envs],
             problems=list(domain.template_problems(template)),
         )
+
+
+@strawberry.type(description="A template with its cursor.")
+class TemplateEdge(Edge[Template]):
+    pass
+
+
+@strawberry.type(description="A page of templates.")
+class TemplateConnection(ListConnection[TemplateEdge, Template]):
+    pass
 
 
 @strawberry.type(name="RegistryAuth", description="A credential for an image registry, stored at the provider.")

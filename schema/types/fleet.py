@@ -1,15 +1,13 @@
 """Types of the fleet: instances merged with the provider's machines."""
 
-from base64 import urlsafe_b64encode
 from datetime import datetime, timedelta
 
 import strawberry
-from graphql import GraphQLError
 
 from schema.context import Info
 from schema.enums import described
 from schema.inputs import After, First
-from schema.pagination import Connection, Edge, check_first
+from schema.pagination import Edge, ListConnection
 from schema.types.instance import Endpoint, Instance
 from schema.types.money import Money
 from server.billing import is_billed
@@ -84,8 +82,8 @@ class FleetItemEdge(Edge[FleetItem]):
 
 
 @strawberry.type(description="A page of the fleet.")
-class FleetItemConnection(Connection[FleetItemEdge, FleetItem]):
-    total_count: int = strawberry.field(description="Number of items on all pages.")
+class FleetItemConnection(ListConnection[FleetItemEdge, FleetItem]):
+    pass
 
 
 @strawberry.type(description="Number of items by source.")
@@ -135,23 +133,9 @@ class Fleet:
 
     @strawberry.field(description="Items: instances first, newest first.")
     def items(self, first: First = 100, after: After = None) -> FleetItemConnection:
-        size = check_first(first)
-        start = 0 if after is None else self._place_behind(after)
-        return FleetItemConnection.of(
-            self.all_items[start : start + size + 1],
-            lambda item: FleetItemEdge(cursor=_cursor(item), node=FleetItem.of(item)),
-            first=size,
-            after=after,
-            total_count=len(self.all_items),
+        return FleetItemConnection.page_of(
+            self.all_items, FleetItemEdge, FleetItem.of, key=_key, first=first, after=after
         )
-
-    def _place_behind(self, after: str) -> int:
-        """Finds the cursor's item: the list is rebuilt for each request, so its index may differ."""
-        for place, item in enumerate(self.all_items, start=1):
-            if _cursor(item) == after:
-                return place
-        message = "The cursor's item is no longer in the fleet; start again without a cursor."
-        raise GraphQLError(message, extensions={"code": "INVALID_CURSOR"})
 
     @classmethod
     def of(cls, merged: fleet.Fleet) -> "Fleet":
@@ -195,9 +179,8 @@ class SyncReport:
         )
 
 
-def _cursor(item: fleet.FleetItem) -> str:
-    of = item.instance.id.hex if item.instance is not None else f"novita {item.snapshot.id if item.snapshot else ''}"
-    return urlsafe_b64encode(of.encode()).decode()
+def _key(item: fleet.FleetItem) -> str:
+    return item.instance.id.hex if item.instance is not None else f"novita {item.snapshot.id if item.snapshot else ''}"
 
 
 @strawberry.type(description="Number of instances in one status.")

@@ -36,14 +36,14 @@ async def test_products_are_listed_by_region_with_both_prices_and_stock(world: W
 async def test_regions_templates_and_registry_auths_are_read_without_secrets(world: World):
     async with _client(world) as ask:
         data = await ask(
-            '{ regions { code clusterId } templates { id name problems } template(id: "107674")'
+            '{ regions { code clusterId } templates { nodes { id name problems } } template(id: "107674")'
             ' { image registryAuthId ports { port type } } missing: template(id: "1") { id }'
             " registryAuths { id name username } }"
         )
         schema = await ask('{ __type(name: "RegistryAuth") { fields { name } } }')
 
     assert {"code": "CN-HK-01", "clusterId": "cn-hongkong-1"} in data["regions"]
-    broken = {each["name"]: each["problems"] for each in data["templates"] if each["problems"]}
+    broken = {each["name"]: each["problems"] for each in data["templates"]["nodes"] if each["problems"]}
     assert broken["broken-no-image"] == ["image: it is empty"]
     assert broken["broken-ports"][0].startswith("ports: ")
     assert data["template"]["ports"] == [{"port": 8080, "type": "http"}, {"port": 22, "type": "tcp"}]
@@ -51,6 +51,25 @@ async def test_regions_templates_and_registry_auths_are_read_without_secrets(wor
     assert data["template"]["registryAuthId"] == data["registryAuths"][0]["id"]
     assert [each["name"] for each in schema["__type"]["fields"]] == ["id", "name", "username"]
     assert "password" not in str(data)
+
+
+async def test_templates_are_read_page_by_page(world: World):
+    page = "{ nodes { id } edges { cursor node { id } } pageInfo { hasNextPage hasPreviousPage endCursor } totalCount }"
+    async with _client(world) as ask:
+        whole = (await ask(f"{{ templates {page} }}"))["templates"]
+        seen: list[str] = []
+        after = ""
+        while not seen or after:
+            given = f', after: "{after}"' if after else ""
+            part = (await ask(f"{{ templates(first: 2{given}) {page} }}"))["templates"]
+            assert part["totalCount"] == whole["totalCount"]
+            assert part["pageInfo"]["hasPreviousPage"] == bool(after)
+            assert [edge["node"] for edge in part["edges"]] == part["nodes"]
+            seen += [node["id"] for node in part["nodes"]]
+            after = part["pageInfo"]["endCursor"] if part["pageInfo"]["hasNextPage"] else ""
+
+    assert seen == [node["id"] for node in whole["nodes"]]
+    assert len(seen) == whole["totalCount"] > 2
 
 
 async def test_an_empty_list_of_the_provider_has_an_age_too(world: World):

@@ -1,7 +1,7 @@
 // The create form, with a quote that is updated while the user types.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, messageOf, type MutationError, newIdempotencyKey, request, requestWithRetry } from "../api/request.ts";
-import { type Billing, CreateInstance, CreateOptions, type CreateOptionsResult, GetQuote, type GetQuoteResult } from "../generated/api.ts";
+import { type Billing, CreateInstance, CreateOptions, type CreateOptionsResult, GetQuote, type GetQuoteResult, TemplatePage, type TemplatePageResult } from "../generated/api.ts";
 import { money, perMonth } from "../format.ts";
 import { BLANK, createInput, type Draft, quoteInput } from "../live/draft.ts";
 import { may } from "../live/viewer.ts";
@@ -16,6 +16,7 @@ const QUOTE_DELAY = 250;
 
 export function CreateView({ product, region }: { product: string | null; region: string | null }) {
   const [options, setOptions] = useState<CreateOptionsResult | null>(null);
+  const [templates, setTemplates] = useState<Template[]>([]);
   const [problem, setProblem] = useState<string | null>(null);
   const [draft, setDraft] = useState<Draft>({ ...BLANK, productName: product ?? "", region: region ?? "" });
   const [errors, setErrors] = useState<readonly MutationError[]>([]);
@@ -26,10 +27,11 @@ export function CreateView({ product, region }: { product: string | null; region
 
   const load = () => {
     setProblem(null);
-    request(CreateOptions, {})
-      .then((loaded) => {
+    Promise.all([request(CreateOptions, {}), allTemplates()])
+      .then(([loaded, found]) => {
         setOptions(loaded);
-        const usable = loaded.templates.filter((each) => each.problems.length === 0);
+        setTemplates(found);
+        const usable = found.filter((each) => each.problems.length === 0);
         setDraft((old) => ({
           ...old,
           productName: old.productName || loaded.products.find((each) => each.isAvailable || each.isSpotAvailable)?.name || "",
@@ -134,11 +136,11 @@ export function CreateView({ product, region }: { product: string | null; region
             <Field
               label="Template"
               error={errorOf("templateId")}
-              hint={options?.templates.find((each) => each.id === draft.templateId)?.image ?? "Stored at the provider"}
+              hint={templates.find((each) => each.id === draft.templateId)?.image ?? "Stored at the provider"}
             >
               {(ids) => (
                 <select {...ids} value={draft.templateId} onChange={(event) => change({ templateId: event.currentTarget.value })}>
-                  {(options?.templates ?? []).map((each) => (
+                  {templates.map((each) => (
                     <option key={each.id} value={each.id} disabled={each.problems.length > 0}>
                       {each.name} · {each.channel}
                       {each.problems.length > 0 && " · not usable"}
@@ -305,6 +307,18 @@ function QuotePanel({ quote, isPending, errors }: { quote: Quote | null; isPendi
       )}
     </aside>
   );
+}
+
+type Template = TemplatePageResult["templates"]["nodes"][number];
+
+async function allTemplates(): Promise<Template[]> {
+  const found: Template[] = [];
+  for (let after: string | null = null; ; ) {
+    const page: TemplatePageResult["templates"] = (await request(TemplatePage, { after })).templates;
+    found.push(...page.nodes);
+    if (!page.pageInfo.hasNextPage) return found;
+    after = page.pageInfo.endCursor;
+  }
 }
 
 function cheapest(options: CreateOptionsResult | null): { name: string; from: string | null }[] {

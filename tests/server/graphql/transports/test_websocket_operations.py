@@ -47,6 +47,22 @@ async def test_a_client_watches_an_instance_become_ready(api: Api):
     assert [each["version"] for each in seen] == list(range(1, len(seen) + 1))
 
 
+async def test_watching_an_instance_ends_when_it_is_deleted(api: Api):
+    created = (await api.create())["instance"]
+    async with api.server.watching(UPDATES, token=api.token, variables={"id": created["id"]}) as socket:
+        assert (await socket.next("instanceUpdated"))["instance"]["status"] == "CREATING"
+        await api.delete(created["id"])
+        await api.world.work_until_status(_row_id(created["id"]), InstanceStatus.DELETED)
+        statuses: list[str] = []
+        while (message := await socket.receive())["type"] == "next":
+            statuses.append(message["payload"]["data"]["instanceUpdated"]["instance"]["status"])
+        assert (message["type"], statuses[-1]) == ("complete", "DELETED")
+
+    async with api.server.watching(UPDATES, token=api.token, variables={"id": created["id"]}) as socket:
+        assert (await socket.next("instanceUpdated"))["instance"]["status"] == "DELETED"
+        assert (await socket.receive())["type"] == "complete"
+
+
 async def test_the_token_may_come_in_a_header_or_with_the_first_message(api: Api):
     for by_header in (True, False):
         async with api.server.socket(api.token, by_header=by_header) as socket:
