@@ -10,7 +10,19 @@ from strawberry.schema.name_converter import NameConverter
 from strawberry.types.arguments import InputContext
 from strawberry.types.base import StrawberryOptional, get_object_definition
 
+from schema.enums import described
 from schema.scalars import BigInt
+from server.enums import ToolName
+
+described(
+    ToolName,
+    description="A tool that the provider runs beside the container.",
+    values={
+        "SSH": "An SSH server; see `sshAccess`.",
+        "JUPYTER": "A Jupyter server.",
+        "OTHER": "A tool of a template with a name of its own; refused as input.",
+    },
+)
 
 VERSION = "Version you last read. The request is refused with VERSION_CONFLICT if the instance has changed since."
 KEY = (
@@ -51,6 +63,14 @@ class KeyValueInput:
 class PortInput:
     port: int = strawberry.field(description="Port number, 1 to 65535, except 2222, 2223 and 2224.")
     type: str = strawberry.field(default="http", description="Protocol: http or tcp.")
+
+
+@strawberry.input(description="A tool to run beside the container.")
+class ToolInput:
+    name: ToolName = strawberry.field(description="SSH or JUPYTER.")
+    port: int | None = strawberry.field(
+        default=None, description="Port to expose it on, 1 to 65535. Default: 22 for SSH, 8888 for JUPYTER."
+    )
 
 
 def mapping(pairs: list[KeyValueInput]) -> dict[str, str]:

@@ -110,6 +110,22 @@ class Billing(StrEnum):
     ON_DEMAND = "ON_DEMAND"
 
 
+class InstanceKind(StrEnum):
+    """Whether an instance has GPUs. OTHER is for clients only: a kind that they do not know."""
+
+    GPU = "GPU"
+    CPU = "CPU"
+    OTHER = "OTHER"
+
+
+class ToolName(StrEnum):
+    """A tool that the provider runs beside the container. OTHER: one of a template, by a name of its own."""
+
+    SSH = "SSH"
+    JUPYTER = "JUPYTER"
+    OTHER = "OTHER"
+
+
 class Role(StrEnum):
     """Role of a token; each includes the ones before it."""
 

@@ -15,6 +15,7 @@ from schema.inputs import (
     MoneyInput,
     MutationInput,
     PortInput,
+    ToolInput,
     are_unique,
     mapping,
 )
@@ -23,10 +24,11 @@ from schema.permissions import Requires
 from schema.types.health import HealthCheckInput
 from schema.types.money import MICROS_PER_E5
 from server.conversion import convert
-from server.enums import Billing, PlacementOrder, Role
+from server.enums import Billing, InstanceKind, PlacementOrder, Role
 from server.errors import Problem
 from server.instances import drafts
 from server.instances.commands import create, delete
+from server.instances.tools import Tool
 
 
 @strawberry.input(one_of=True, description="Source of an instance: a template or an image.")
@@ -52,7 +54,11 @@ class CreateInstanceInput(MutationInput):
     registry_auth_id: strawberry.ID | None = strawberry.field(
         default=None, description="Id of a stored registry credential for a private image; overrides the template's."
     )
-    gpu_count: int = strawberry.field(default=1, description="Number of GPUs, 1 to 8.")
+    kind: InstanceKind = strawberry.field(
+        default=InstanceKind.GPU,
+        description="GPU, or CPU for a machine without one: name a CPU product, and leave gpuCount out.",
+    )
+    gpu_count: int = strawberry.field(default=1, description="Number of GPUs, 1 to 8; leave it out if the kind is CPU.")
     rootfs_size_gb: int | None = strawberry.field(
         default=None, description="Root disk, 10 to 1000 GB. Default: the template's, but at least 60."
     )
@@ -78,6 +84,19 @@ class CreateInstanceInput(MutationInput):
         default=None, description="Ports to expose, at most 15; they replace the template's."
     )
     command: str | None = strawberry.field(default=None, description="Start command; replaces the template's.")
+    entrypoint: str | None = strawberry.field(
+        default=None, description="Entrypoint, replaces the template's and the image's; empty: the image's."
+    )
+    tools: list[ToolInput] | None = strawberry.field(
+        default=None, description="Tools to run beside the container; they replace the template's."
+    )
+    min_cuda_version: str | None = strawberry.field(
+        default=None,
+        description="Lowest CUDA version of the node's driver, such as 12.4; replaces the template's. GPU only.",
+    )
+    network_id: strawberry.ID | None = strawberry.field(
+        default=None, description="The provider's id of a private network; the instance is created in its region."
+    )
     labels: list[KeyValueInput] | None = strawberry.field(default=None, description="Your own labels, at most 64.")
     health_check: HealthCheckInput | None = strawberry.field(
         default=None, description="Health check before the instance becomes READY."
@@ -115,6 +134,8 @@ class CreateInstanceInput(MutationInput):
             max_hourly_price_e5=None if price is None else price.amount_micros // MICROS_PER_E5,
             env=None if self.env is None else mapping(self.env),
             ports=None if self.ports is None else tuple(drafts.Port(port.port, port.type) for port in self.ports),
+            tools=None if self.tools is None else tuple(Tool.of(tool.name, tool.port) for tool in self.tools),
+            network_id=None if self.network_id is None else str(self.network_id),
             labels=mapping(self.labels or []),
             health_check=(self.health_check or HealthCheckInput()).to_draft(),
             unreadable=tuple(unreadable),

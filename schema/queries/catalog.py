@@ -24,7 +24,7 @@ from schema.types.catalog import (
 )
 from server.catalog.offers import offers
 from server.conversion import convert
-from server.enums import Role
+from server.enums import InstanceKind, Role
 from server.errors import ProviderNotFound, Refused
 from server.instances.availability import refuse
 from server.instances.quote import Defaults, quote_draft
@@ -37,6 +37,7 @@ MAX_KEYS = 100
 class ProductFilter:
     name: str | None = strawberry.field(default=None, description="Part of the product name, such as 4090.")
     regions: list[str] | None = strawberry.field(default=None, description="Any of these regions.")
+    kind: InstanceKind = strawberry.field(default=InstanceKind.GPU, description="Products with GPUs, or CPU products.")
     available_only: bool = strawberry.field(default=False, description="Only products in stock, in any billing mode.")
 
 
@@ -55,8 +56,9 @@ class CatalogQueries:
             name=_checked_text(filter.name),
             regions=[_checked_text(region) or "" for region in (filter.regions or [])[:MAX_KEYS]],
             available_only=filter.available_only,
+            is_cpu=filter.kind is InstanceKind.CPU,
         )
-        return [Product.of(offer) for offer in matching]
+        return [Product.of(offer, filter.kind) for offer in matching]
 
     @strawberry.field(description="The provider's regions.", extensions=[Requires(Role.READER)])
     async def regions(self, info: Info) -> list[Region]:

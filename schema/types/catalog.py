@@ -1,6 +1,7 @@
 """Types of the catalog: regions, products, templates, quotes, caches."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from enum import StrEnum
 
@@ -10,12 +11,13 @@ from schema.enums import described
 from schema.errors import MutationError
 from schema.inputs import First
 from schema.pagination import Edge, ListConnection, check_first
-from schema.types.instance import KeyValue, Port
+from schema.types.instance import KeyValue, Port, Tool, tools_of
 from schema.types.money import BillingMode, Money
 from server.catalog.catalog import Cluster, RegistryAuth
 from server.catalog.catalog import Template as CatalogTemplate
 from server.catalog.offers import Offer
 from server.conversion import convert
+from server.enums import InstanceKind
 from server.instances import quote as domain
 from server.instances.placement import Candidate, RegionRefusal
 
@@ -27,6 +29,7 @@ class Region:
     place: str | None = strawberry.field(description="Location, if the provider gives one.")
     gpu_types: list[str] = strawberry.field(description="Products of the region, in stock or not.")
     supports_network_storage: bool = strawberry.field(description="Whether network volumes can be attached.")
+    supports_networks: bool = strawberry.field(description="Whether it can have private networks.")
 
     @classmethod
     def of(cls, cluster: Cluster) -> "Region":
@@ -41,6 +44,9 @@ STALE = "Whether the provider could not be read in time, so that price and stock
 class Product:
     id: strawberry.ID = strawberry.field(description="The provider's id; the same in all regions.")
     name: str = strawberry.field(description="Product name, such as RTX 4090 24GB; use it as `productName`.")
+    kind: InstanceKind = strawberry.field(
+        description="Whether it has GPUs. Of a CPU product, what is said per GPU holds for the whole machine."
+    )
     region: Region = strawberry.field(description="Region where it is offered.")
     vram_gb: int | None = strawberry.field(description="Memory per GPU in GB.")
     cpu_per_gpu: int | None = strawberry.field(description="CPU cores per GPU.")
@@ -60,12 +66,13 @@ class Product:
     stale: bool = strawberry.field(description=STALE)
 
     @classmethod
-    def of(cls, offer: Offer) -> "Product":
+    def of(cls, offer: Offer, kind: InstanceKind) -> "Product":
         product = offer.product
         return convert(
             cls,
             product,
             id=strawberry.ID(product.id),
+            kind=kind,
             region=Region.of(offer.region),
             min_rootfs_size_gb=product.min_rootfs_gb,
             max_rootfs_size_gb=product.max_rootfs_gb,
@@ -113,6 +120,9 @@ class Template:
     image: str = strawberry.field(description="Container image.")
     registry_auth_id: strawberry.ID | None = strawberry.field(description="Registry credential for a private image.")
     command: str | None = strawberry.field(description="Start command; null if it is the image's.")
+    entrypoint: str | None = strawberry.field(description="Entrypoint; null if it is the image's.")
+    tools: list[Tool] = strawberry.field(description="Tools that run beside the container.")
+    min_cuda_version: str | None = strawberry.field(description="Lowest CUDA version of the node's driver, if any.")
     rootfs_size_gb: int | None = strawberry.field(description="Root disk in GB.")
     ports: list[Port] = strawberry.field(description="Ports to expose.")
     env: list[KeyValue] = strawberry.field(description="Environment variables.")
@@ -133,6 +143,7 @@ class Template:
             command=template.start_command,
             rootfs_size_gb=template.rootfs_gb,
             ports=[Port(port=port.port, type=port.type) for port in template.ports],
+            tools=tools_of([asdict(tool) for tool in template.tools]),
             env=[KeyValue(key=variable.key, value=variable.value) for variable in template.envs],
             problems=list(domain.template_problems(template)),
         )

@@ -1,7 +1,7 @@
 """Types of an instance."""
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import strawberry
@@ -19,12 +19,13 @@ from schema.types.operation import HELP, Operation
 from server.billing import is_billed
 from server.conversion import convert
 from server.db import tables
-from server.enums import Billing, InstanceStatus, OperationKind, PlacementOrder
+from server.enums import Billing, InstanceKind, InstanceStatus, OperationKind, PlacementOrder, ToolName
 from server.error_codes import help_of
 from server.instances.attempts import MACHINE_MAY_EXIST
 from server.instances.provider.reader import FRESH_FOR, unseen_for
 from server.instances.queries import ssh
 from server.instances.status import actions, has_machine
+from server.instances.tools import tool_name
 
 if TYPE_CHECKING:
     from schema.types.webhook import Webhook
@@ -67,6 +68,17 @@ described(
 )
 
 
+described(
+    InstanceKind,
+    description="Whether an instance has GPUs.",
+    values={
+        "GPU": "With 1 to 8 GPUs.",
+        "CPU": "Without a GPU; on demand only.",
+        "OTHER": "A kind that this server does not know; refused as input.",
+    },
+)
+
+
 @strawberry.type(description="Why an instance failed.")
 class InstanceFailure:
     code: str = strawberry.field(description="Stable error code, such as HEALTH_CHECK_FAILED.")
@@ -92,6 +104,12 @@ class Port:
     type: str = strawberry.field(description="Protocol as the provider names it: http or tcp.")
 
 
+@strawberry.type(description="A tool beside the container.")
+class Tool:
+    name: ToolName = strawberry.field(description="Which tool it is.")
+    port: int = strawberry.field(description="The port that it is exposed on.")
+
+
 @strawberry.type(description="Public address of a port while the instance runs.")
 class Endpoint:
     port: int = strawberry.field(description="The port inside the instance.")
@@ -115,7 +133,8 @@ class Instance(Node):
     version: int = strawberry.field(description="Increases by one with every change; higher is newer.")
     failure: InstanceFailure | None = strawberry.field(description="Why it failed; null unless FAILED.")
     product_name: str = strawberry.field(description="Requested product, such as `RTX 4090 24GB`.")
-    gpu_count: int = strawberry.field(description="Number of GPUs, 1 to 8.")
+    kind: InstanceKind = strawberry.field(description="Whether it has GPUs.")
+    gpu_count: int = strawberry.field(description="Number of GPUs, 1 to 8; 0 if the kind is CPU.")
     rootfs_size_gb: int = strawberry.field(description="Root disk in GB, such as 60.")
     billing: Billing = strawberry.field(description="Requested billing option.")
     max_hourly_price: Money | None = strawberry.field(description="Maximum price per hour set at creation.")
@@ -124,7 +143,11 @@ class Instance(Node):
     template_id: str | None = strawberry.field(description="Id of the provider template it was created from.")
     image: str = strawberry.field(description="Container image, such as nginx:1.27.")
     command: str | None = strawberry.field(description="Start command; null if it is the image's.")
+    entrypoint: str | None = strawberry.field(description="Entrypoint; null if it is the image's.")
     ports: list[Port] = strawberry.field(description="Requested ports.")
+    tools: list[Tool] = strawberry.field(description="Tools that run beside the container.")
+    min_cuda_version: str | None = strawberry.field(description="Lowest CUDA version of the node's driver, if any.")
+    network_id: str | None = strawberry.field(description="The provider's id of its private network, if any.")
     labels: list[KeyValue] = strawberry.field(description="Your own labels.")
     novita_id: str | None = strawberry.field(description="The provider's id, once created there.")
     novita_status: str | None = strawberry.field(description="State last reported by the provider.")
@@ -209,6 +232,8 @@ class Instance(Node):
             status=InstanceStatus(row.status),
             machine_may_exist=row.status_reason == MACHINE_MAY_EXIST,
             failure=failure,
+            kind=InstanceKind.GPU if row.gpu_count else InstanceKind.CPU,
+            tools=tools_of(row.tools or []),  # null in events of before
             billing=Billing(row.billing),
             placement=PlacementOrder(row.placement or PlacementOrder.REGION_ORDER),
             max_hourly_price=Money.of(row.max_hourly_price_e5),
@@ -228,6 +253,10 @@ class Instance(Node):
             stale_for=unseen,
             actions=possible,
         )
+
+
+def tools_of(tools: list[dict[str, Any]]) -> list[Tool]:
+    return [Tool(name=tool_name(each["name"]), port=each["port"]) for each in tools]
 
 
 def _pairs(values: dict[str, str]) -> list[KeyValue]:

@@ -22,6 +22,8 @@ DERIVED = frozenset(
         "billing",
         "placement",
         "ports",
+        "tools",
+        "kind",
         "labels",
         "billing_mode",
         "endpoints",

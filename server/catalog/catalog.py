@@ -1,8 +1,10 @@
 """The provider's regions, products, templates and registry credentials, read through caches."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from typing import TypeVar
 
 import structlog
 
@@ -11,25 +13,30 @@ from server.cache.dated import Dated, DatedCache
 from server.cache.registry import Caches
 from server.errors import NovitaError
 from server.novita.client import NovitaClient
-from server.novita.models import Cluster, Product, RegistryAuth, Template
+from server.novita.models import Cluster, Network, Product, ProviderPage, RegistryAuth, Template
 
-__all__ = ["Catalog", "Cluster", "Listing", "Product", "RegistryAuth", "Template"]
+__all__ = ["Catalog", "Cluster", "Listing", "Network", "Product", "RegistryAuth", "Template"]
 
 log = structlog.get_logger(__name__)
 
 REGIONS = "regions"
 BILLING_MODES = ("spot", "onDemand")
 REGISTRY_AUTHS = "registryAuths"
-# Short: a credential that was just stored must be usable soon.
+NETWORKS = "networks"
+# Short: a credential or network that was just made must be usable soon.
 REGISTRY_TTL = timedelta(seconds=30)
-TEMPLATE_PAGE = 100
-TEMPLATE_PAGES_MAX = 50
+PAGE = 100
+PAGES_MAX = 50
+
+Item = TypeVar("Item", Network, Template)
 
 # When it was read, and whether it is stale.
 Listing = Dated[Sequence[Product]]
 
 
 def _key(cluster_id: str | None, billing_mode: str, gpu_count: int) -> str:
+    if gpu_count == 0:
+        return f"{cluster_id or '*'} cpu"
     return f"{cluster_id or '*'} {billing_mode} {gpu_count}"
 
 
@@ -66,6 +73,9 @@ class Catalog:
         self._registry_auths: Cache[Sequence[RegistryAuth]] = caches.new(
             REGISTRY_AUTHS, tuple[RegistryAuth, ...], ttl=REGISTRY_TTL, max_size=1
         )
+        self._networks: Cache[Sequence[Network]] = caches.new(
+            NETWORKS, tuple[Network, ...], ttl=REGISTRY_TTL, max_size=1
+        )
 
     async def regions(self) -> Sequence[Cluster]:
         return (await self._regions.get(REGIONS, self._novita.clusters)).value
@@ -74,8 +84,12 @@ class Catalog:
         """Every product of one region that has this billing mode ("spot" or "onDemand").
 
         Stock is that for `gpu_count` GPUs in one machine. Without a region: of all regions, where a product counts as
-        in stock if any of its regions has it.
+        in stock if any of its regions has it. `gpu_count` 0: CPU products, which have one billing mode.
         """
+        if gpu_count == 0:
+            return await self._products.get(
+                _key(cluster_id, billing_mode, gpu_count), lambda: self._cpu_products(cluster_id)
+            )
         return await self._products.get(
             _key(cluster_id, billing_mode, gpu_count),
             lambda: self._novita.products(cluster_id=cluster_id, billing=billing_mode, gpu_count=gpu_count),
@@ -110,6 +124,20 @@ class Catalog:
                 return True
         return False
 
+    async def networks(self, *, fresh: bool = False) -> Sequence[Network]:
+        """All private networks of the account."""
+        if fresh:
+            await self._networks.drop(NETWORKS)
+        return await self._networks.get(NETWORKS, self._all_networks)
+
+    async def network(self, network_id: str) -> Network | None:
+        """One network; on a miss the cache is bypassed once."""
+        for fresh in (False, True):
+            for network in await self.networks(fresh=fresh):
+                if network.id == network_id:
+                    return network
+        return None
+
     async def forget_products(self, cluster_id: str, billing_mode: str, *, gpu_count: int) -> None:
         """For a create that was refused as out of stock: what is cached about this region and mode is outdated."""
         for place in (cluster_id, None):
@@ -124,15 +152,36 @@ class Catalog:
         except NovitaError as error:
             log.info("catalog.not_warmed", code=error.code, error=error.message)
 
+    async def _cpu_products(self, cluster_id: str | None) -> Sequence[Product]:
+        """The provider does not say in which regions a CPU product is offered, so each region is asked."""
+        clusters = [cluster for cluster in await self.regions() if cluster_id in (None, cluster.id)]
+        listed = await asyncio.gather(*(self._novita.cpu_products(cluster_id=cluster.id) for cluster in clusters))
+        found: dict[str, Product] = {}
+        for cluster, products in zip(clusters, listed, strict=True):
+            for product in products:
+                known = found.get(product.id)
+                here = product.as_product((*(known.regions if known else ()), cluster.code))
+                is_deployable = here.is_deployable or (known is not None and known.is_deployable)
+                found[product.id] = replace(here, is_deployable=is_deployable)
+        return tuple(found.values())
+
     async def _all_templates(self, name: str | None, channels: Sequence[str]) -> Sequence[Template]:
-        templates: dict[str, Template] = {}
-        for page in range(1, TEMPLATE_PAGES_MAX + 1):
-            response = await self._novita.templates(page=page, page_size=TEMPLATE_PAGE, name=name, channels=channels)
-            before = len(templates)
-            templates.update((template.id, template) for template in response.items)
-            is_last = len(response.items) < TEMPLATE_PAGE and (
-                response.total is None or len(templates) >= response.total
-            )
-            if is_last or len(templates) == before:
-                break
-        return tuple(templates.values())
+        return await _all_pages(
+            lambda page: self._novita.templates(page=page, page_size=PAGE, name=name, channels=channels)
+        )
+
+    async def _all_networks(self) -> Sequence[Network]:
+        return await _all_pages(lambda page: self._novita.networks(page=page, page_size=PAGE))
+
+
+async def _all_pages(read: Callable[[int], Awaitable[ProviderPage[Item]]]) -> tuple[Item, ...]:
+    """The items of all pages, each once."""
+    found: dict[str, Item] = {}
+    for number in range(1, PAGES_MAX + 1):
+        page = await read(number)
+        before = len(found)
+        found.update((item.id, item) for item in page.items)
+        is_last = len(page.items) < PAGE and (page.total is None or len(found) >= page.total)
+        if is_last or len(found) == before:
+            break
+    return tuple(found.values())

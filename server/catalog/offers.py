@@ -27,14 +27,19 @@ class Offer:
 
 
 async def offers(
-    catalog: Catalog, *, name: str | None = None, regions: Sequence[str] = (), available_only: bool = False
+    catalog: Catalog,
+    *,
+    name: str | None = None,
+    regions: Sequence[str] = (),
+    available_only: bool = False,
+    is_cpu: bool = False,
 ) -> list[Offer]:
     """By region in the provider's order, then by price. `name` matches a part; unknown regions are ignored."""
     clusters = await catalog.regions()
     if regions:
         named = [find_cluster(clusters, region) for region in dict.fromkeys(regions)]
         clusters = [cluster for cluster in named if cluster is not None]
-    offers_by_region = await asyncio.gather(*(_of_region(catalog, cluster) for cluster in clusters))
+    offers_by_region = await asyncio.gather(*(_of_region(catalog, cluster, 0 if is_cpu else 1) for cluster in clusters))
     part = (name or "").strip().casefold()
     return [
         offer
@@ -45,8 +50,11 @@ async def offers(
     ]
 
 
-async def _of_region(catalog: Catalog, region: Cluster) -> list[Offer]:
-    on_demand, spot = await asyncio.gather(catalog.products(region.id, ON_DEMAND), catalog.products(region.id, SPOT))
+async def _of_region(catalog: Catalog, region: Cluster, gpu_count: int) -> list[Offer]:
+    on_demand, spot = await asyncio.gather(
+        catalog.products(region.id, ON_DEMAND, gpu_count=gpu_count),
+        catalog.products(region.id, SPOT, gpu_count=gpu_count),
+    )
     fetched_at, is_stale = min(on_demand.fetched_at, spot.fetched_at), on_demand.is_stale or spot.is_stale
     by_demand = {product.id: product for product in on_demand.value}
     by_spot = {product.id: product for product in spot.value if product.spot_price_per_gpu_hour_e5 is not None}

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from server.db.tables import Instance
-from server.enums import Billing, PlacementOrder
+from server.enums import Billing, InstanceKind, PlacementOrder
 from server.errors import Invalid, Problem
+from server.instances.tools import MAX_PORTS, Tool, tool_problems
 from server.probes.plan import HealthCheckDraft
 from server.ssrf import PrivateAddresses
 from server.webhooks.urls import url_problem
@@ -16,9 +17,9 @@ MAX_NAME = 255
 MAX_COMMAND = 2047
 MAX_IMAGE = 500
 MAX_ENV = 100
+MAX_ENV_OF_CPU = 30
 MAX_ENV_KEY = 511
 MAX_ENV_VALUE = 4095
-MAX_PORTS = 15
 MAX_LABELS = 64
 MAX_LABEL = 63
 MAX_LABEL_VALUE = 255
@@ -30,6 +31,7 @@ PRICE_MIN, PRICE_MAX = 100, 100_000_000
 RESERVED_PORTS = frozenset({2222, 2223, 2224})  # used by the provider
 PORT_TYPES = ("http", "tcp")
 ENV_KEY = re.compile(r"[^=\x00-\x20\x7f]+")
+CUDA_VERSION = re.compile(r"[1-9]\d?\.\d{1,2}")
 NOT_ABOVE_ZERO = re.compile(r"-\d+|\+?0+")
 
 
@@ -85,6 +87,11 @@ class CreateDraft:
     webhook_url: str | None = None
     idempotency_key: str | None = None
     placement: PlacementOrder | None = None
+    kind: InstanceKind = InstanceKind.GPU
+    entrypoint: str | None = None
+    tools: tuple[Tool, ...] | None = None
+    min_cuda_version: str | None = None
+    network_id: str | None = None
     # Problems found while the input was read; reported together with the others.
     unreadable: tuple[Problem, ...] = ()
 
@@ -92,6 +99,11 @@ class CreateDraft:
     def is_any_region(self) -> bool:
         """Whether `regions` is the word ANY."""
         return [region.strip().upper() for region in self.regions] == [ANY_REGION]
+
+    @property
+    def gpus(self) -> int:
+        """The number of GPUs; 0 stands for a CPU instance everywhere below the API."""
+        return self.gpu_count if self.kind is InstanceKind.GPU else 0
 
     def check(self, private_addresses: PrivateAddresses = PrivateAddresses.OFF) -> None:
         """Raise Invalid with every problem. `private_addresses` says which webhook receivers are allowed."""
@@ -104,8 +116,7 @@ class CreateDraft:
         if not _is_filled(self.product_name, MAX_NAME):
             yield _problem("INVALID_PRODUCT_NAME", "The product's name must have 1 to 255 characters.", "productName")
         yield from self._source_problems()
-        if not 1 <= self.gpu_count <= 8:
-            yield _problem("INVALID_GPU_COUNT", "An instance has 1 to 8 GPUs.", "gpuCount")
+        yield from self._kind_problems()
         if self.rootfs_size_gb is not None and not 10 <= self.rootfs_size_gb <= 1000:
             yield _problem("INVALID_ROOTFS_SIZE", "The root disk has 10 to 1000 GB.", "rootfsSizeGb")
         if self.region is not None and not _is_filled(self.region, MAX_NAME):
@@ -120,16 +131,35 @@ class CreateDraft:
             yield _problem("INVALID_MAX_HOURLY_PRICE", message, "maxHourlyPrice")
         if self.command is not None and (len(self.command) > MAX_COMMAND or not is_storable(self.command)):
             yield _problem("INVALID_COMMAND", f"The command has at most {MAX_COMMAND} characters.", "command")
+        if self.entrypoint is not None and (len(self.entrypoint) > MAX_COMMAND or not is_storable(self.entrypoint)):
+            yield _problem("INVALID_ENTRYPOINT", f"The entrypoint has at most {MAX_COMMAND} characters.", "entrypoint")
+        if self.network_id is not None and not _is_filled(self.network_id, MAX_NAME):
+            yield _problem("INVALID_NETWORK_ID", "A network's id must not be empty.", "networkId")
         if self.idempotency_key is not None and not _is_filled(self.idempotency_key, MAX_KEY):
             yield _problem("INVALID_IDEMPOTENCY_KEY", f"The key has 1 to {MAX_KEY} characters.", "idempotencyKey")
         yield from _env_problems(self.env or {})
         yield from port_problems(self.ports or ())
+        yield from tool_problems(self.tools or (), {port.port: port.type for port in self.ports or ()})
         yield from label_problems(self.labels)
         yield from self.health_check.problems(("input", "healthCheck"))
         if self.ports is not None:
             exposed = {port.port for port in self.ports}
             yield from target_problems(self.health_check, exposed, ("input", "healthCheck", "targetPort"))
         yield from self.unreadable
+
+    def _kind_problems(self) -> Iterator[Problem]:
+        if self.kind is InstanceKind.OTHER:
+            yield _problem("INVALID_KIND", "The kind is GPU or CPU.", "kind")
+        is_cpu = self.kind is InstanceKind.CPU
+        if is_cpu and self.gpu_count not in (0, 1):  # 1 is the default of the input
+            yield _problem("INVALID_GPU_COUNT", "A CPU instance has no GPUs.", "gpuCount")
+        if not is_cpu and not 1 <= self.gpu_count <= 8:
+            yield _problem("INVALID_GPU_COUNT", "An instance has 1 to 8 GPUs.", "gpuCount")
+        if is_cpu and len(self.env or {}) > MAX_ENV_OF_CPU:
+            yield _problem("INVALID_ENV", f"A CPU instance takes {MAX_ENV_OF_CPU} environment variables.", "env")
+        if self.min_cuda_version is not None and (is_cpu or not CUDA_VERSION.fullmatch(self.min_cuda_version)):
+            message = "A CPU instance has no CUDA." if is_cpu else "A CUDA version looks like 12.4."
+            yield _problem("INVALID_MIN_CUDA_VERSION", message, "minCudaVersion")
 
     def _source_problems(self) -> Iterator[Problem]:
         if (self.template_id is None) == (self.image is None):

@@ -22,7 +22,10 @@ MODES: dict[Billing, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What a product and a region have to fulfil. `regions` is also the order for equal prices."""
+    """What a product and a region have to fulfil. `regions` is also the order for equal prices.
+
+    `gpu_count` 0 is a CPU instance.
+    """
 
     product_name: str
     gpu_count: int
@@ -194,7 +197,7 @@ def _fitting(products: Sequence[Product], requirements: Requirements, mode: str)
     for product in products:
         per_gpu = product.spot_price_per_gpu_hour_e5 if mode == SPOT else product.price_per_gpu_hour_e5
         if per_gpu is not None and product.is_deployable and _disk_fits(product, requirements):
-            yield per_gpu * requirements.gpu_count, product.id
+            yield per_gpu * max(requirements.gpu_count, 1), product.id
 
 
 def _disk_fits(product: Product, requirements: Requirements) -> bool:

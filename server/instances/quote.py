@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from server.catalog.catalog import Catalog
@@ -45,6 +45,7 @@ async def quote_draft(catalog: Catalog, draft: CreateDraft, *, defaults: Default
         _template(catalog, draft.template_id),
         _known_regions(catalog, draft),
         _prefetch(catalog, draft, defaults),
+        _network_region(catalog, draft),
     )
     if catalog.is_cached(template_id=draft.template_id):
         looked_up = [await _outcome(step) for step in steps]
@@ -57,11 +58,13 @@ async def quote_draft(catalog: Catalog, draft: CreateDraft, *, defaults: Default
     if failures:
         raise failures[0]
     template = looked_up[0] if isinstance(looked_up[0], Template) else None
+    if isinstance(looked_up[3], str):
+        draft = replace(draft, region=None, regions=(looked_up[3],))
     requirements = await _requirements(catalog, draft, defaults, template)
     return Quote(template, requirements, await place(catalog, requirements))
 
 
-async def _outcome(step: Awaitable[Template | None]) -> Template | Exception | None:
+async def _outcome(step: Awaitable[Template | str | None]) -> Template | str | Exception | None:
     try:
         return await step
     except Exception as error:  # noqa: BLE001 - `quote_draft` raises it, alone or with the others
@@ -83,7 +86,7 @@ async def _requirements(
         regions = tuple(dict.fromkeys([*first, *(cluster.code for cluster in clusters)]))
     return Requirements(
         product_name=draft.product_name,
-        gpu_count=draft.gpu_count,
+        gpu_count=draft.gpus,
         rootfs_size_gb=_rootfs(draft, template),
         billing=draft.billing,
         max_hourly_price_e5=draft.max_hourly_price_e5,
@@ -159,6 +162,23 @@ async def _known_regions(catalog: Catalog, draft: CreateDraft) -> None:
     ]
     if problems:
         raise Invalid(problems)
+
+
+async def _network_region(catalog: Catalog, draft: CreateDraft) -> str | None:
+    """The only region whose instances can be in the requested network."""
+    if draft.network_id is None:
+        return None
+    network, clusters = await catalog.network(draft.network_id), await catalog.regions()
+    cluster = None if network is None else find_cluster(clusters, network.cluster_id or "")
+    if cluster is None:
+        message = f"There is no network {draft.network_id}."
+        raise Invalid([Problem("NETWORK_NOT_FOUND", message, ("input", "networkId"))])
+    requested = [draft.region] if draft.region is not None else []
+    requested += [] if draft.is_any_region else draft.regions
+    if requested and all(find_cluster([cluster], region) is None for region in requested):
+        message = f"The network is in {cluster.code}, which is not among the requested regions."
+        raise Invalid([Problem("NETWORK_REGION_MISMATCH", message, ("input", "networkId"))])
+    return cluster.code
 
 
 def _rootfs(draft: CreateDraft, template: Template | None) -> int:

@@ -278,6 +278,7 @@ def _request(instance: Instance, attempt: Attempt) -> models.CreateInstance:
         name=novita_name(instance.name, str(attempt.marker)),
         product_id=str(attempt.product_id),
         gpu_count=instance.gpu_count,
+        kind="gpu" if instance.gpu_count else "cpu",
         rootfs_gb=instance.rootfs_size_gb,
         image=instance.image,
         image_auth_id=instance.image_auth_id,
@@ -288,5 +289,6 @@ def _request(instance: Instance, attempt: Attempt) -> models.CreateInstance:
         ports=tuple(models.Port(port["port"], port["type"]) for port in instance.ports),
         tools=tuple(models.Tool(**tool) for tool in instance.tools),
         min_cuda_version=instance.min_cuda_version,
+        network_id=instance.network_id,
         envs=tuple(models.Env(key, value) for key, value in instance.env.items()),
     )

@@ -34,7 +34,7 @@ class Instance(Base):
     __table_args__ = (
         one_of("status", InstanceStatus),
         one_of("billing", Billing),
-        CheckConstraint("gpu_count BETWEEN 1 AND 8", name="gpu_count_is_possible"),
+        CheckConstraint("gpu_count BETWEEN 0 AND 8", name="gpu_count_is_possible"),
         CheckConstraint("(status = 'FAILED') = (failure_code IS NOT NULL)", name="failed_says_why"),
         CheckConstraint("(status = 'DELETED') = (deleted_at IS NOT NULL)", name="deleted_has_a_time"),
         CheckConstraint("status <> 'READY' OR ready_at IS NOT NULL", name="ready_has_a_time"),
@@ -109,7 +109,7 @@ class Instance(Base):
     failure_message: Mapped[str | None]
 
     product_name: Mapped[str]
-    gpu_count: Mapped[int]
+    gpu_count: Mapped[int]  # 0: a CPU instance
     rootfs_size_gb: Mapped[int]
     billing: Mapped[str]
     max_hourly_price_e5: Mapped[int | None]
@@ -122,8 +122,9 @@ class Instance(Base):
     entrypoint: Mapped[str | None]
     env: Mapped[dict[str, str]] = mapped_column(server_default=EMPTY_OBJECT)
     ports: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)
-    tools: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)  # of the template, such as Jupyter
+    tools: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)  # such as Jupyter
     min_cuda_version: Mapped[str | None]
+    network_id: Mapped[str | None]  # of a private network, by the provider's id
     labels: Mapped[dict[str, str]] = mapped_column(server_default=EMPTY_OBJECT)
     health_check: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
 

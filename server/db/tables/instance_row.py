@@ -30,7 +30,11 @@ class InstanceRow(NamedTuple):
     template_id: str | None
     image: str
     command: str | None
+    entrypoint: str | None
     ports: list[Any]
+    tools: list[Any]
+    min_cuda_version: str | None
+    network_id: str | None
     labels: dict[str, str]
     novita_id: str | None
     novita_status: str | None

@@ -1,6 +1,6 @@
 """Adopts a machine that was created outside Pilotlight: it becomes an instance like any other."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
@@ -111,7 +111,7 @@ def _fields(remote: RemoteInstance, draft: AdoptDraft, by: Caller) -> dict[str, 
         "project_id": by.project_id,
         "name": draft.name or remote.name or remote.id,
         "product_name": remote.product_name or "unknown",
-        "gpu_count": min(max(remote.gpu_count or 1, 1), 8),
+        "gpu_count": 0 if remote.kind == "cpu" else min(max(remote.gpu_count or 1, 1), 8),
         "rootfs_size_gb": remote.rootfs_gb or 0,
         "billing": Billing.SPOT if remote.billing_mode == "spot" else Billing.ON_DEMAND,
         "regions": [remote.region] if remote.region else [],
@@ -119,6 +119,8 @@ def _fields(remote: RemoteInstance, draft: AdoptDraft, by: Caller) -> dict[str, 
         "image_auth_id": remote.image_auth_id,
         "command": remote.command,
         "entrypoint": remote.entrypoint,
+        "tools": [asdict(tool) for tool in remote.tools],
+        "network_id": remote.network_id,
         "env": {variable.key: variable.value for variable in remote.envs},
         "ports": [{"port": endpoint.port, "type": endpoint.type} for endpoint in remote.endpoints],
         "novita_id": remote.id,

@@ -6,15 +6,17 @@ from typing import Any
 import asyncpg
 
 from server.auth.caller import Caller
-from server.catalog.catalog import Catalog
+from server.catalog.catalog import Catalog, Template
 from server.clock import new_id, now
+from server.enums import InstanceKind
 from server.errors import Invalid, Problem
 from server.instances.availability import refuse
 from server.instances.commands.create_rows import Conflict, CreateBatcher
-from server.instances.drafts import CreateDraft, Port, target_problems
+from server.instances.drafts import MAX_ENV_OF_CPU, CreateDraft, Port, target_problems
 from server.instances.idempotency import Accepted, IdempotentRequest, find_accepted, requested_fields
 from server.instances.placement import Candidate
 from server.instances.quote import Defaults, quote_draft
+from server.instances.tools import Tool, tool_problems
 
 __all__ = ["NAME_INDEX", "Accepted", "Defaults", "create_instance", "name_taken"]
 
@@ -79,8 +81,16 @@ async def fields_of(
     env = {variable.key: variable.value for variable in template.envs} if template else {}
     ports = [Port(port.port, port.type) for port in template.ports] if template else []
     exposed = ports if draft.ports is None else list(draft.ports)
+    tools = [Tool(each.name, each.port, each.type) for each in template.tools] if template else []
     path = ("input", "healthCheck", "targetPort")
     problems = list(target_problems(draft.health_check, {port.port for port in exposed}, path))
+    if draft.tools is not None:
+        tools = list(draft.tools)
+        problems += tool_problems(tools, {port.port: port.type for port in exposed})
+    env |= draft.env or {}
+    if draft.kind is InstanceKind.CPU and len(env) > MAX_ENV_OF_CPU:
+        message = f"With the template's they are {len(env)}; a CPU instance takes {MAX_ENV_OF_CPU}."
+        problems.append(Problem("INVALID_ENV", message, ("input", "env")))
     if problems:
         raise Invalid(problems)
     fields: dict[str, Any] = {
@@ -88,7 +98,7 @@ async def fields_of(
         "project_id": by.project_id,
         "name": draft.name,
         "product_name": draft.product_name,
-        "gpu_count": draft.gpu_count,
+        "gpu_count": draft.gpus,
         "rootfs_size_gb": quote.requirements.rootfs_size_gb,
         "billing": draft.billing,
         "max_hourly_price_e5": draft.max_hourly_price_e5,
@@ -97,14 +107,20 @@ async def fields_of(
         "image": template.image if template else str(draft.image).strip(),
         "image_auth_id": draft.registry_auth_id or (template.image_auth_id if template else None),
         "command": draft.command if draft.command is not None else (template.start_command if template else None),
-        "entrypoint": template.entrypoint if template else None,
-        "env": {**env, **(draft.env or {})},
+        "entrypoint": draft.entrypoint if draft.entrypoint is not None else (template.entrypoint if template else None),
+        "env": env,
         "ports": [asdict(port) for port in exposed],
-        "tools": [asdict(tool) for tool in template.tools] if template else [],
-        "min_cuda_version": template.min_cuda_version if template else None,
+        "tools": [asdict(tool) for tool in tools],
+        "min_cuda_version": draft.min_cuda_version or _template_cuda(draft, template),
+        "network_id": draft.network_id,
         "labels": dict(draft.labels),
         "health_check": draft.health_check.to_json(),
         "webhook_url": draft.webhook_url,
         "placement": quote.requirements.order,
     }
     return fields, candidate
+
+
+def _template_cuda(draft: CreateDraft, template: Template | None) -> str | None:
+    """A template for GPUs may also serve a CPU instance, which has no CUDA."""
+    return template.min_cuda_version if template and draft.kind is InstanceKind.GPU else None

@@ -148,3 +148,25 @@ class CpuProduct:
             is_deployable=raw.flag("availableDeploy", default=True),
             price_per_hour_e5=price,
         )
+
+    def as_product(self, regions: tuple[str, ...]) -> Product:
+        """The same as a product whose unit is the whole machine. Only on demand: the API offers no other mode."""
+        return Product(
+            id=self.id,
+            name=self.name,
+            cpu_per_gpu=self.cpu_count,
+            memory_gb_per_gpu=self.memory_gb,
+            disk_gb_per_gpu=self.rootfs_gb,
+            is_deployable=self.is_deployable,
+            min_rootfs_gb=None,
+            max_rootfs_gb=self.rootfs_gb,
+            min_local_storage_gb=None,
+            max_local_storage_gb=self.local_storage_gb,
+            regions=regions,
+            price_per_gpu_hour_e5=self.price_per_hour_e5,
+            spot_price_per_gpu_hour_e5=None,
+            monthly_prices=(),
+            billing_methods=("onDemand",),
+            inventory=None,
+            can_buy=self.is_deployable,
+        )

@@ -68,7 +68,7 @@ async def refused(name: str, statement: Any) -> None:
         ("ready_at = NULL", "instance_ready_has_a_time"),
         ("status = 'NAPPING'", "instance_status_is_known"),
         ("billing = 'BARTER'", "instance_billing_is_known"),
-        ("gpu_count = 0", "instance_gpu_count_is_possible"),
+        ("gpu_count = -1", "instance_gpu_count_is_possible"),
         ("gpu_count = 9", "instance_gpu_count_is_possible"),
         ("project_id = gen_random_uuid()", "instance_project_id_fkey"),
     ],

@@ -7,11 +7,12 @@ from uuid import UUID
 import pytest
 
 from server.auth.caller import Caller
-from server.enums import Billing, Role
+from server.enums import Billing, InstanceKind, Role, ToolName
 from server.instances.commands.create import request_of
 from server.instances.commands.update import Receiver, UpdateDraft
 from server.instances.drafts import CreateDraft, Port, StartDraft
 from server.instances.idempotency import IdempotentRequest, requested_fields
+from server.instances.tools import Tool
 from server.probes.plan import HealthCheckDraft
 from tests.support.world import World
 
@@ -92,6 +93,22 @@ async def test_create_with_a_key_of_the_first_release_finds_its_instance(world: 
 
     assert (again.replayed, again.instance.id) == (True, accepted.instance.id)
     assert await world.value("SELECT count(*) FROM instance") == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"kind": InstanceKind.CPU},
+        {"entrypoint": "run"},
+        {"tools": (Tool.of(ToolName.SSH),)},
+        {"min_cuda_version": "12.4"},
+        {"network_id": "n"},
+    ],
+)
+def test_a_later_field_is_part_of_the_fingerprint_when_it_is_given(given: dict[str, Any]):
+    fingerprint = request_of(replace(PLAIN, **given), BY).fingerprint
+    assert fingerprint != request_of(PLAIN, BY).fingerprint
+    assert fingerprint == request_of(replace(PLAIN, **given), BY).fingerprint
 
 
 @dataclass(frozen=True)

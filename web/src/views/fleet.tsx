@@ -270,7 +270,7 @@ function Line({ row, index, isSelected, toggle }: { row: Row; index: number; isS
       </div>
       <div role="cell" class="cell-product">
         {row.productName}
-        <span class="muted"> × {row.gpuCount}</span>
+        {row.gpuCount > 0 && <span class="muted"> × {row.gpuCount}</span>}
         {row.region && <span class="on-phone muted"> · {row.region}</span>}
       </div>
       <div role="cell" class="cell-region">{row.region ?? <span class="muted">{row.regions[0] ?? "–"}?</span>}</div>

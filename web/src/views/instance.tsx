@@ -73,7 +73,8 @@ function Head({ instance }: { instance: Detail }) {
         </h1>
         <div class="sub">
           <span>
-            {instance.productName} × {instance.gpuCount}
+            {instance.productName}
+            {instance.gpuCount > 0 && ` × ${instance.gpuCount}`}
           </span>
           <span>{instance.region ?? `no region yet, ${instance.regions[0] ?? "any"} is tried first`}</span>
           {instance.pricePerHour && (
