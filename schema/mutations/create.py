@@ -1,5 +1,6 @@
 """Mutations: createInstance, deleteInstance."""
 
+from datetime import timedelta
 from typing import Annotated
 
 import strawberry
@@ -100,6 +101,11 @@ class CreateInstanceInput(MutationInput):
     labels: list[KeyValueInput] | None = strawberry.field(default=None, description="Your own labels, at most 64.")
     health_check: HealthCheckInput | None = strawberry.field(
         default=None, description="Health check before the instance becomes READY."
+    )
+    ready_timeout: timedelta | None = strawberry.field(
+        default=None,
+        description="How long the machine may take to run before the operation fails with READY_TIMEOUT: 60 to 86400 "
+        "s. Default: the server's INSTANCE_MAX_WAIT.",
     )
     webhook_url: str | None = strawberry.field(
         default=None,

@@ -39,7 +39,8 @@ class CheckHealthPayload(Payload):
 @strawberry.type
 class HealthMutations:
     @strawberry.mutation(
-        description="Probe the endpoints of a running instance now. Does not change its status.",
+        description="Probe the endpoints of a running instance now. If all respond, an instance that FAILED while its "
+        "machine runs becomes READY, and a degraded one is healthy again; otherwise nothing changes but `health`.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def check_health(self, info: Info, input: Annotated[CheckHealthInput, Input]) -> CheckHealthPayload:

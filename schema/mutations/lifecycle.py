@@ -1,5 +1,6 @@
 """Mutations: startInstance, stopInstance, restartInstance, migrateInstance, updateInstance."""
 
+from datetime import timedelta
 from typing import Annotated
 
 import strawberry
@@ -77,6 +78,11 @@ class StartInstanceInput(MutationInput):
     expected_version: int | None = strawberry.field(default=None, description=VERSION)
     health_check: HealthCheckInput | None = strawberry.field(
         default=None, description="New health check; replaces the stored one."
+    )
+    ready_timeout: timedelta | None = strawberry.field(
+        default=None,
+        description="How long the machine may take to run before the operation fails with READY_TIMEOUT: 60 to 86400 "
+        "s. Default: the stored one.",
     )
     target_port: int | None = strawberry.field(
         default=None, description="The only port to check; overrides the one in healthCheck."
@@ -174,6 +180,7 @@ class LifecycleMutations:
             health_check=None if input.health_check is None else input.health_check.to_draft(),
             webhook_url=input.webhook_url,
             target_port=input.target_port,
+            ready_timeout=input.ready_timeout,
         )
         draft.check(info.context.services.settings.allow_private_webhooks)
         accepted = await accept(

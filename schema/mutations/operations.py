@@ -1,4 +1,4 @@
-"""Mutation: cancelOperation."""
+"""Mutations: cancelOperation, retryOperation."""
 
 from typing import Annotated
 
@@ -7,13 +7,13 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.errors import RefusalsAsErrors
-from schema.inputs import KEY, Input, MutationInput
+from schema.inputs import KEY, VERSION, Input, MutationInput
 from schema.mutations.payloads import InstancePayload
 from schema.permissions import Requires
 from schema.types.instance import Instance
 from schema.types.operation import Operation
 from server.enums import Role
-from server.instances.commands import cancel
+from server.instances.commands import cancel, retry
 
 
 @strawberry.input(description="The operation to cancel.")
@@ -28,6 +28,18 @@ class CancelOperationPayload(InstancePayload):
         default=None,
         description="The DELETE operation that removes what a cancelled create left at the provider, if anything.",
     )
+
+
+@strawberry.input(description="The failed operation to try again.")
+class RetryOperationInput(MutationInput):
+    id: strawberry.ID = strawberry.field(description="Id of the operation.")
+    expected_version: int | None = strawberry.field(default=None, description=VERSION)
+    idempotency_key: str | None = strawberry.field(default=None, description=KEY)
+
+
+@strawberry.type(description="The instance, and the new operation that tries it again.")
+class RetryOperationPayload(InstancePayload):
+    pass
 
 
 @strawberry.type
@@ -52,3 +64,20 @@ class OperationMutations:
             clean_up=None if cancelled.clean_up is None else Operation.of(cancelled.clean_up),
             replayed=cancelled.replayed,
         )
+
+    @strawberry.mutation(
+        description="Try a failed CREATE, START or DELETE again under the same instance, as a new operation. A create "
+        "whose machine exists is continued by a START of that machine; another machine is created only if there is "
+        "none. Otherwise the error is OPERATION_NOT_RETRYABLE, or MACHINE_MAY_EXIST until that is known.",
+        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    )
+    async def retry_operation(self, info: Info, input: Annotated[RetryOperationInput, Input]) -> RetryOperationPayload:
+        operation_id = ids.parse(ids.OPERATION, input.id, ("input", "id"))
+        accepted = await retry.retry_operation(
+            info.context.services.database,
+            operation_id,
+            by=info.context.caller,
+            key=input.idempotency_key,
+            expected_version=input.expected_version,
+        )
+        return RetryOperationPayload.of(accepted, info)

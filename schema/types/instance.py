@@ -149,6 +149,9 @@ class Instance(Node):
     min_cuda_version: str | None = strawberry.field(description="Lowest CUDA version of the node's driver, if any.")
     network_id: str | None = strawberry.field(description="The provider's id of its private network, if any.")
     labels: list[KeyValue] = strawberry.field(description="Your own labels.")
+    ready_timeout: timedelta | None = strawberry.field(
+        description="How long its machine may take to run; null: the server's INSTANCE_MAX_WAIT."
+    )
     novita_id: str | None = strawberry.field(description="The provider's id, once created there.")
     novita_status: str | None = strawberry.field(description="State last reported by the provider.")
     region: str | None = strawberry.field(description="Region where it was created, such as AS-SGP-02.")
@@ -239,6 +242,7 @@ class Instance(Node):
             max_hourly_price=Money.of(row.max_hourly_price_e5),
             ports=[Port(port=port["port"], type=port["type"]) for port in row.ports],
             labels=_pairs(row.labels),
+            ready_timeout=ready_timeout(row),
             billing_mode=BillingMode.of(row.billing_mode),
             is_billed=billed,
             price_per_hour=Money.of(row.price_per_hour_e5) if billed else None,
@@ -257,6 +261,11 @@ class Instance(Node):
 
 def tools_of(tools: list[dict[str, Any]]) -> list[Tool]:
     return [Tool(name=tool_name(each["name"]), port=each["port"]) for each in tools]
+
+
+def ready_timeout(row: tables.InstanceLike) -> timedelta | None:
+    seconds = row.ready_timeout_seconds
+    return None if seconds is None else timedelta(seconds=seconds)
 
 
 def _pairs(values: dict[str, str]) -> list[KeyValue]:

@@ -25,6 +25,7 @@ DERIVED = frozenset(
         "tools",
         "kind",
         "labels",
+        "ready_timeout",
         "billing_mode",
         "endpoints",
         "is_degraded",

@@ -68,14 +68,16 @@ CODES = (
     ),
     ErrorCode(
         "READY_TIMEOUT",
-        "The machine did not run within INSTANCE_MAX_WAIT.",
-        "It may still come up and is billed: look at `actions`, or delete it. Large images take long to pull.",
+        "The machine did not run within readyTimeout, by default INSTANCE_MAX_WAIT.",
+        "It is still billed, and becomes READY if it comes up later; retryOperation waits again. Large images take "
+        "long to pull: give a longer readyTimeout.",
         retryable=True,
     ),
     ErrorCode(
         "HEALTH_CHECK_FAILED",
         "The machine runs, but its endpoints did not become healthy in time.",
-        "Check the service on the machine, then use checkHealth; or change the health check.",
+        "Check the service on the machine. The instance becomes READY once its endpoints respond, at once with "
+        "checkHealth; or change the health check.",
         retryable=None,
     ),
     ErrorCode(

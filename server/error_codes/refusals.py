@@ -45,6 +45,17 @@ CODES = (
         "NOT_CANCELLABLE", "The operation has ended or can no longer be cancelled.", "Read `operation` for its result."
     ),
     ErrorCode(
+        "OPERATION_NOT_RETRYABLE",
+        "The operation has not failed, is no CREATE, START or DELETE, or another operation followed it.",
+        "Read the message; `Instance.actions` lists what is possible now.",
+    ),
+    ErrorCode(
+        "MACHINE_MAY_EXIST",
+        "The provider has not said whether it created a machine for the instance; it is being searched for.",
+        "Wait until `Instance.machineMayExist` is false, then try again.",
+        retryable=True,
+    ),
+    ErrorCode(
         "INVALID_TRANSITION",
         "The instance's status does not allow this.",
         "Read `current` and `allowed`; `Instance.actions` lists what is possible.",
@@ -106,6 +117,7 @@ CODES = (
     ),
     _invalid("INVALID_LABEL", "A label is too long, or given twice, or there are too many."),
     _invalid("INVALID_HEALTH_CHECK", "A field of the health check is out of range."),
+    _invalid("INVALID_READY_TIMEOUT", "readyTimeout is not 60 to 86400 seconds."),
     _invalid("INVALID_HEALTH_PATH", "The health check's path is not a path on the endpoint's own host."),
     _invalid("INVALID_WEBHOOK", "Both or none of url and remove are given."),
     _invalid("INVALID_WEBHOOK_URL", "The webhook's address is malformed or not publicly reachable."),

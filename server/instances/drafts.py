@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from server.db.tables import Instance
@@ -25,6 +26,7 @@ MAX_LABEL = 63
 MAX_LABEL_VALUE = 255
 MAX_KEY = 255
 MAX_REGIONS = 20
+READY_TIMEOUT_MIN, READY_TIMEOUT_MAX = timedelta(minutes=1), timedelta(hours=24)
 ANY_REGION = "ANY"
 # In 1/100000 USD per hour. No GPU costs less, no machine costs more; outside, dollars or cents were given as micros.
 PRICE_MIN, PRICE_MAX = 100, 100_000_000
@@ -92,6 +94,7 @@ class CreateDraft:
     tools: tuple[Tool, ...] | None = None
     min_cuda_version: str | None = None
     network_id: str | None = None
+    ready_timeout: timedelta | None = None
     # Problems found while the input was read; reported together with the others.
     unreadable: tuple[Problem, ...] = ()
 
@@ -142,6 +145,7 @@ class CreateDraft:
         yield from tool_problems(self.tools or (), {port.port: port.type for port in self.ports or ()})
         yield from label_problems(self.labels)
         yield from self.health_check.problems(("input", "healthCheck"))
+        yield from _ready_timeout_problems(self.ready_timeout)
         if self.ports is not None:
             exposed = {port.port for port in self.ports}
             yield from target_problems(self.health_check, exposed, ("input", "healthCheck", "targetPort"))
@@ -235,6 +239,16 @@ def port_problems(ports: Sequence[Port]) -> Iterator[Problem]:
         yield _problem("INVALID_PORT", "A port is given twice.", "ports")
 
 
+def _ready_timeout_problems(timeout: timedelta | None) -> Iterator[Problem]:
+    if timeout is not None and not READY_TIMEOUT_MIN <= timeout <= READY_TIMEOUT_MAX:
+        yield _problem("INVALID_READY_TIMEOUT", "It must be 60 to 86400 seconds.", "readyTimeout")
+
+
+def ready_timeout_fields(timeout: timedelta | None) -> dict[str, Any]:
+    """The columns of a requested timeout; none if the present one stays."""
+    return {} if timeout is None else {"ready_timeout_seconds": round(timeout.total_seconds())}
+
+
 def is_possible_port(port: Port) -> bool:
     return 1 <= port.port <= 65535 and port.port not in RESERVED_PORTS and port.type in PORT_TYPES
 
@@ -272,6 +286,7 @@ class StartDraft:
     health_check: HealthCheckDraft | None = None
     webhook_url: str | None = None
     target_port: int | None = None
+    ready_timeout: timedelta | None = None
 
     def check(self, private_addresses: PrivateAddresses) -> None:
         """Raise Invalid with every problem of the request itself."""
@@ -281,7 +296,7 @@ class StartDraft:
 
     def fields(self, instance: Instance) -> dict[str, Any]:
         """The columns to write; raises Invalid if they do not fit the instance."""
-        fields: dict[str, Any] = {}
+        fields = ready_timeout_fields(self.ready_timeout)
         check = self.health_check
         if self.target_port is not None:
             check = replace(check or HealthCheckDraft(), target_port=self.target_port)
@@ -298,6 +313,7 @@ class StartDraft:
         return fields
 
     def _problems(self) -> Iterator[Problem]:
+        yield from _ready_timeout_problems(self.ready_timeout)
         if self.health_check is not None:
             yield from self.health_check.problems(("input", "healthCheck"))
         if self.target_port is not None and not 1 <= self.target_port <= 65535:

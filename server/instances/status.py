@@ -15,7 +15,9 @@ S = InstanceStatus
 # `transitions.transition` puts the sources into the WHERE of its UPDATE, so that check and write always agree.
 # READY never goes back to RUNNING: a late poll of the provider would otherwise overwrite it.
 # From STOPPING, RESTARTING and MIGRATING back to RUNNING and READY: the provider refused, and the machine runs on.
+# From FAILED to CREATING: a create that made no machine is tried again.
 # From FAILED to STARTING: its machine was found after the operation had failed, or is seen again.
+# From FAILED to READY: its machine runs, and its endpoints respond at last.
 # From FAILED to STOPPING, RESTARTING and MIGRATING: a machine that failed its checks still runs and is still billed.
 TRANSITIONS: dict[InstanceStatus, frozenset[InstanceStatus]] = {
     S.CREATING: frozenset({S.STARTING, S.DELETING, S.FAILED}),
@@ -30,12 +32,14 @@ TRANSITIONS: dict[InstanceStatus, frozenset[InstanceStatus]] = {
     S.RESTARTING: frozenset({S.RUNNING, S.READY, S.EXITED, S.DELETING, S.FAILED}),
     S.MIGRATING: frozenset({S.RUNNING, S.READY, S.EXITED, S.DELETING, S.FAILED}),
     S.DELETING: frozenset({S.DELETED, S.FAILED}),
-    S.FAILED: frozenset({S.STARTING, S.RUNNING, S.EXITED, S.STOPPING, S.RESTARTING, S.MIGRATING, S.DELETING}),
+    S.FAILED: frozenset(
+        {S.CREATING, S.STARTING, S.RUNNING, S.READY, S.EXITED, S.STOPPING, S.RESTARTING, S.MIGRATING, S.DELETING}
+    ),
     S.DELETED: frozenset(),
 }
 
 # These start a new run, so the times of the previous one are cleared.
-BEGINS_A_RUN = frozenset({S.STARTING, S.RESTARTING, S.MIGRATING})
+BEGINS_A_RUN = frozenset({S.CREATING, S.STARTING, S.RESTARTING, S.MIGRATING})
 
 
 def sources(to: InstanceStatus) -> frozenset[InstanceStatus]:

@@ -1,4 +1,6 @@
-"""Probes the endpoints of an instance: it is READY when they respond. On demand, a check changes no status.
+"""Probes the endpoints of an instance: it is READY when they respond.
+
+On demand, a check that succeeds makes a FAILED instance READY if its machine runs, and a degraded one healthy.
 
 Each run is one round of probes. Results are stored in rows and pauses are waited for in the job table, so checking a
 thousand instances takes at most a thousand open sockets, and a killed worker loses one round.
@@ -8,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -16,6 +19,7 @@ from server.db.tables import ProbeResult
 from server.enums import InstanceStatus, OperationStatus
 from server.errors import NovitaError
 from server.instances import operations, transitions
+from server.instances.provider.drift import recover
 from server.instances.provider.states import MachineState, observed_fields, state_of
 from server.instances.queries.for_jobs import CheckView
 from server.jobs.failures import Reason, fail_operation, fail_with_job
@@ -23,6 +27,7 @@ from server.jobs.registry import JobContext, handles
 from server.probes import results as rows
 from server.probes.plan import CheckPlan, ProbeTarget, default_plan, probe_targets
 from server.probes.verdict import Health, health_of, is_retryable, is_settled, merge_outcomes, next_round, summary
+from server.probes.watch import reset_failures
 from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import CheckHealth
 
@@ -66,6 +71,8 @@ async def check_health(work: CheckHealth, ctx: JobContext) -> Outcome:
         if is_over or left <= timedelta(0):
             cause = transitions.Cause(work.operation_id, view.requested_by if work.operation_id is not None else None)
             await transitions.record_health(session, work.instance_id, results, cause=cause)
+            if work.operation_id is None and health_of(results) is Health.HEALTHY:
+                await _mark_healthy(session, work.instance_id, view.status_since, results)
         if work.operation_id is not None and (health_of(results) is Health.HEALTHY or left <= timedelta(0)):
             await _finish(session, work, results)
             return Done()
@@ -131,3 +138,12 @@ async def _finish(session: AsyncSession, work: CheckHealth, results: Sequence[Pr
     cause = transitions.Cause(work.operation_id, operation.requested_by)
     await transitions.transition(session, work.instance_id, InstanceStatus.READY, cause=cause)
     await operations.finish(session, work.operation_id, OperationStatus.SUCCEEDED)
+
+
+async def _mark_healthy(
+    session: AsyncSession, instance_id: UUID, since: datetime, results: Sequence[ProbeResult]
+) -> None:
+    """After a check on demand in which every endpoint responded."""
+    await recover(session, instance_id, results, since=since, cause=transitions.Cause())
+    await transitions.record_degraded(session, instance_id, results, is_degraded=False, since=since)
+    await reset_failures(session, instance_id)

@@ -57,3 +57,8 @@ def failure_reason(remote: RemoteInstance) -> Reason:
         state = remote.status_error.state
         return Reason(FAILURE_CODES.get(state, "START_FAILED"), remote.status_error.message or state, retryable=False)
     return Reason("EXITED_EARLY", f"The instance became {remote.status} before it ran.", retryable=True)
+
+
+def ready_timeout(seconds: int | None, ctx: JobContext) -> timedelta:
+    """How long a machine may take to run: as requested for the instance, else as the server is configured."""
+    return ctx.settings.instance_max_wait if seconds is None else timedelta(seconds=seconds)

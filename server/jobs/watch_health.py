@@ -1,5 +1,7 @@
 """Probes READY instances at their intervals. One that stops responding is degraded, and stays READY.
 
+One that failed its health check is probed too, and becomes READY when it responds.
+
 A few jobs share all instances: each run claims a batch of those that are due, probes them at the same time and writes
 the results together. A job for each instance would write more rows about itself than about its instance.
 """
@@ -12,6 +14,7 @@ import structlog
 
 from server.clock import now
 from server.instances import transitions
+from server.instances.provider.drift import recover
 from server.jobs.registry import JobContext, handles
 from server.observe import metrics
 from server.probes.plan import CheckPlan, default_plan, probe_targets
@@ -83,6 +86,9 @@ async def _probe(watched: Watched, plan: CheckPlan, ctx: JobContext) -> Finding:
 async def _save(findings: list[Finding], defaults: CheckPlan, ctx: JobContext) -> None:
     """Changes of health first, each in a transaction of its own: if this is interrupted, they are found again."""
     for each in findings:
+        if each.watched.has_failed:
+            await _recover(each, defaults, ctx)
+            continue
         plan = defaults.with_stored(each.watched.health_check)
         is_degraded = each.watched.is_degraded
         if each.successes >= plan.success_threshold if is_degraded else each.failures >= plan.failure_threshold:
@@ -96,3 +102,11 @@ async def _save(findings: list[Finding], defaults: CheckPlan, ctx: JobContext) -
                 )
     async with ctx.write() as session:
         await save_findings(session, findings)
+
+
+async def _recover(finding: Finding, defaults: CheckPlan, ctx: JobContext) -> None:
+    watched = finding.watched
+    if finding.successes < defaults.with_stored(watched.health_check).success_threshold:
+        return
+    async with ctx.write() as session:
+        await recover(session, watched.instance_id, finding.results, since=watched.since, cause=transitions.Cause())

@@ -20,10 +20,16 @@ from server.probes.results import save_results
 CLAIM = timedelta(seconds=60)
 SPREAD = 0.05  # of the interval, in both directions: instances that became READY together drift apart
 
+# An instance that failed because its endpoints did not respond is watched too: they may respond later.
+HEALTH_CHECK_FAILED = "HEALTH_CHECK_FAILED"
+_IS_READY = "instance.status = 'READY'"
+_IS_UNHEALTHY = f"instance.status = 'FAILED' AND instance.failure_code = '{HEALTH_CHECK_FAILED}'"
+
 # As `needs_check` and `with_stored` say it in Python.
 _INTERVAL = "coalesce((instance.health_check ->> 'interval')::float8, CAST(:interval AS float8))"
 _IS_WATCHED = f"""
-    instance.status = 'READY' AND instance.novita_id IS NOT NULL AND {_INTERVAL} > 0
+    instance.novita_id IS NOT NULL AND {_INTERVAL} > 0
+    AND (instance.status = 'READY' OR instance.novita_status = 'running')
     AND (instance.health_check ? 'target_port' OR instance.ports @> '[{{"type": "http"}}]'
          OR instance.endpoints @> '[{{"type": "http"}}]')
 """
@@ -31,18 +37,23 @@ _IS_WATCHED = f"""
 REMOVE = text(f"""
     DELETE FROM health_watch USING instance
     WHERE instance.id = health_watch.instance_id
-      AND (NOT ({_IS_WATCHED}) OR instance.status_since <> health_watch.since
+      AND (NOT ({_IS_WATCHED} AND ({_IS_READY} OR {_IS_UNHEALTHY})) OR instance.status_since <> health_watch.since
            OR health_watch.due_at > now() + make_interval(secs => {_INTERVAL} * {1 + SPREAD})
               + CAST(:claim AS interval))
 """)
-# Anywhere in the first interval, so that thousands of instances are not due together.
-ADD = text(f"""
+# Anywhere in the first interval, so that thousands of instances are not due together. One statement for each of the two
+# partial indexes.
+ADD = tuple(
+    text(f"""
     INSERT INTO health_watch (instance_id, since, due_at)
     SELECT instance.id, instance.status_since, now() + make_interval(secs => {_INTERVAL} * random())
     FROM instance
-    WHERE {_IS_WATCHED} AND NOT EXISTS (SELECT FROM health_watch WHERE health_watch.instance_id = instance.id)
+    WHERE {condition} AND {_IS_WATCHED}
+      AND NOT EXISTS (SELECT FROM health_watch WHERE health_watch.instance_id = instance.id)
     ON CONFLICT DO NOTHING
 """)
+    for condition in (_IS_READY, _IS_UNHEALTHY)
+)
 COUNT = text("SELECT count(*) FROM health_watch")
 
 # now(), not clock_timestamp(): a volatile function can't limit the scan of the index.
@@ -54,14 +65,16 @@ CLAIM_DUE = """
         UPDATE health_watch SET due_at = now() + $2 FROM due WHERE health_watch.instance_id = due.instance_id
         RETURNING health_watch.instance_id, since, failures, successes, now() - due.due_at AS late
     )
-    SELECT claimed.*, health_check, ports, endpoints, degraded_since IS NOT NULL AS is_degraded
-    FROM claimed JOIN instance
-         ON instance.id = claimed.instance_id AND instance.status = 'READY' AND instance.status_since = claimed.since
+    SELECT claimed.*, health_check, ports, endpoints, degraded_since IS NOT NULL AS is_degraded,
+           status = 'FAILED' AS has_failed
+    FROM claimed JOIN instance ON instance.id = claimed.instance_id AND instance.status IN ('READY', 'FAILED')
+                              AND instance.status_since = claimed.since
 """
+RESET = text("UPDATE health_watch SET failures = 0 WHERE instance_id = :id")
 NEXT_DUE = "SELECT min(due_at) - now() FROM health_watch"
 
-# Instances that have left READY, or are being changed right now, are left out: their results are of a run that may be
-# over. The lock keeps them READY until the results are committed.
+# Instances whose status has changed, or is being changed right now, are left out: their results are of a run that may
+# be over. The lock keeps their status until the results are committed.
 SAVE = text("""
     WITH found AS (
         SELECT * FROM unnest(CAST(:ids AS uuid[]), CAST(:since AS timestamptz[]), CAST(:failures AS bigint[]),
@@ -69,7 +82,7 @@ SAVE = text("""
                       AS found (id, since, failures, successes, seconds)
     ), current AS MATERIALIZED (
         SELECT instance.id FROM instance JOIN found ON instance.id = found.id
-        WHERE instance.status = 'READY' AND instance.status_since = found.since
+        WHERE instance.status IN ('READY', 'FAILED') AND instance.status_since = found.since
         ORDER BY instance.id FOR SHARE OF instance SKIP LOCKED
     )
     UPDATE health_watch
@@ -93,6 +106,7 @@ class Watched:
     ports: list[Any]
     endpoints: list[Any]
     is_degraded: bool
+    has_failed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +121,15 @@ class Finding:
 
 
 async def refresh_watched(session: AsyncSession, defaults: CheckPlan) -> int:
-    """Add the instances that became READY and remove those that are no longer watched; returns how many there are.
+    """Add the instances that became READY or unhealthy, remove those that are no longer watched, and count them.
 
     A sweep, not a part of the transition: it also covers instances from before an upgrade, those that a process of an
     older release makes READY, and changed settings.
     """
     values = {"interval": defaults.interval.total_seconds()}
     await session.execute(REMOVE, {**values, "claim": CLAIM})
-    await session.execute(ADD, values)
+    for statement in ADD:
+        await session.execute(statement, values)
     return (await session.execute(COUNT)).scalar_one()
 
 
@@ -127,6 +142,11 @@ async def claim_due(database: Database, *, limit: int) -> list[Watched]:
 async def time_to_next(database: Database) -> timedelta | None:
     """How long until the next instance is due; None if none is watched."""
     return await database.raw.fetchval(NEXT_DUE)
+
+
+async def reset_failures(session: AsyncSession, instance_id: UUID) -> None:
+    """After a successful check on request: the failures of before do not count any more."""
+    await session.execute(RESET, {"id": instance_id})
 
 
 async def save_findings(session: AsyncSession, findings: Sequence[Finding]) -> None:
@@ -149,5 +169,5 @@ async def save_findings(session: AsyncSession, findings: Sequence[Finding]) -> N
 
 def _watched(row: asyncpg.Record) -> Watched:
     """From the columns of CLAIM_DUE, in order."""
-    values = [*row[:5], *map(orjson.loads, row[5:8]), row[8]]
+    values = [*row[:5], *map(orjson.loads, row[5:8]), *row[8:]]
     return Watched(*values)

@@ -103,6 +103,7 @@ MUTATION_TABLE: dict[str, Least] = {
     "stopInstances": Least.OPERATOR,
     "deleteInstances": Least.OPERATOR,
     "cancelOperation": Least.OPERATOR,
+    "retryOperation": Least.OPERATOR,
     "syncFleet": Least.OPERATOR,
     "checkHealth": Least.OPERATOR,
     "retryJob": Least.OPERATOR,

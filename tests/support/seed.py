@@ -29,6 +29,7 @@ async def make_things(api: Api) -> Things:
         "ready": await world.put(novita_id="m1", ports=port, endpoints=endpoint, webhook_url="http://127.0.0.1:9/x"),
         "exited": await world.put(InstanceStatus.EXITED, novita_id="m2"),
         "busy": await world.put(novita_id="m3"),
+        "failed": await world.put(InstanceStatus.FAILED),
     }
     made = {name: ids.format_id(ids.INSTANCE, row.id) for name, row in rows.items()}
     await api.ask("mutation ($id: ID!) { stopInstance(input: {id: $id}) { errors { code } } }", id=made["busy"])
@@ -45,6 +46,12 @@ async def make_things(api: Api) -> Things:
         delivery = await deliveries.insert_test_delivery(session, api.caller.project_id, "http://127.0.0.1:9/hook")
     sending = await world.value("SELECT min(id) FROM job WHERE kind = 'SEND_WEBHOOK'")  # serves no operation
     operation = await world.value("SELECT id FROM operation WHERE kind = 'STOP'")
+    failed_operation = await world.value(
+        """INSERT INTO operation (id, project_id, instance_id, kind, status, phase, error_code, finished_at)
+           VALUES (gen_random_uuid(), $1, $2, 'CREATE', 'FAILED', 'OVER', 'BROKEN', now()) RETURNING id""",
+        api.caller.project_id,
+        rows["failed"].id,
+    )
     await world.execute("INSERT INTO job_pause (kind) VALUES ('RECONCILE')")
     (machine,) = await make_running(world, 1)
     return Things(
@@ -56,6 +63,7 @@ async def make_things(api: Api) -> Things:
             "failed_job": ids.format_number(ids.JOB, gone),
             "delivery": ids.format_id(ids.DELIVERY, delivery.id),
             "operation": ids.format_id(ids.OPERATION, operation),
+            "failed_operation": ids.format_id(ids.OPERATION, failed_operation),
             "a_token": ids.format_id(ids.TOKEN, caller.token_id),
             "machine": machine,
         },

@@ -113,6 +113,9 @@ async def test_a_start_that_fails_says_why_and_what_can_be_done(servant: Servant
     assert "Rejected" in rows[0]
     assert "no GPU left" in rows[0]
     assert "Created" in rows[1]
+
+    await page.click(".banner.bad button:has-text('Retry create')")
+    await page.wait(".chip:has-text('Ready')")
     assert await page.report(base) == {"problems": [], "otherHosts": []}
 
 

@@ -1,8 +1,8 @@
 // Actions on instances: each asks for confirmation, sends an idempotency key and reports its outcome in a toast.
 import { ApiError, type MutationError, newIdempotencyKey, requestWithRetry } from "./api/request.ts";
 import {
-  CancelOperation, DeleteInstance, DeleteInstances, MigrateInstance, type OperationKind, RestartInstance, StartInstance,
-  StopInstance, StopInstances,
+  CancelOperation, DeleteInstance, DeleteInstances, MigrateInstance, type OperationKind, RestartInstance, RetryOperation,
+  StartInstance, StopInstance, StopInstances,
 } from "./generated/api.ts";
 import { count, money, type Money } from "./format.ts";
 import { toast } from "./live/toasts.ts";
@@ -79,6 +79,11 @@ export async function cancel(operation: { id: string }, name: string): Promise<v
   if (!isConfirmed) return;
   const input = { id: operation.id, idempotencyKey: newIdempotencyKey() };
   await runFor(name, async () => (await requestWithRetry(CancelOperation, { input })).cancelOperation.errors);
+}
+
+export async function retry(operation: { id: string }, name: string): Promise<void> {
+  const input = { id: operation.id, idempotencyKey: newIdempotencyKey() };
+  await runFor(name, async () => (await requestWithRetry(RetryOperation, { input })).retryOperation.errors);
 }
 
 // The most ids that one bulk mutation accepts.

@@ -92,6 +92,11 @@ class Instance(Base):
         # To find those whose endpoints are watched.
         Index("instance_ready", "id", postgresql_where=text("status = 'READY'")),
         Index(
+            "instance_unhealthy",
+            "id",
+            postgresql_where=text("status = 'FAILED' AND failure_code = 'HEALTH_CHECK_FAILED'"),
+        ),
+        Index(
             "instance_by_label_or_key",
             "labels",
             postgresql_using="gin",
@@ -127,6 +132,7 @@ class Instance(Base):
     network_id: Mapped[str | None]  # of a private network, by the provider's id
     labels: Mapped[dict[str, str]] = mapped_column(server_default=EMPTY_OBJECT)
     health_check: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
+    ready_timeout_seconds: Mapped[int | None]  # null: INSTANCE_MAX_WAIT
 
     novita_id: Mapped[str | None]
     novita_status: Mapped[str | None]
@@ -139,6 +145,9 @@ class Instance(Base):
     observed_at: Mapped[datetime | None]
     # Since when looks at the provider do not find its machine.
     missing_since: Mapped[datetime | None]
+    # Of the container that ended by itself; cleared when a run begins.
+    exit_code: Mapped[int | None]
+    exit_message: Mapped[str | None]
     health: Mapped[str | None]
     degraded_since: Mapped[datetime | None]  # only while READY
 
@@ -194,6 +203,7 @@ class Operation(Base):
     error_code: Mapped[str | None]
     error_message: Mapped[str | None]
     error_retryable: Mapped[bool | None]
+    exit_code: Mapped[int | None]  # of the container that ended by itself, if that is why it failed
     # Why it waits: the provider's last error, until a later call succeeds.
     last_error_code: Mapped[str | None]
     last_error_message: Mapped[str | None]

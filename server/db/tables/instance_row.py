@@ -36,6 +36,7 @@ class InstanceRow(NamedTuple):
     min_cuda_version: str | None
     network_id: str | None
     labels: dict[str, str]
+    ready_timeout_seconds: int | None
     novita_id: str | None
     novita_status: str | None
     region: str | None

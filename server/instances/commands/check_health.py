@@ -1,4 +1,4 @@
-"""Checks an instance's endpoints on request. The status does not change."""
+"""Checks an instance's endpoints on request."""
 
 import asyncio
 import time

@@ -12,7 +12,7 @@ from server.enums import InstanceKind
 from server.errors import Invalid, Problem
 from server.instances.availability import refuse
 from server.instances.commands.create_rows import Conflict, CreateBatcher
-from server.instances.drafts import MAX_ENV_OF_CPU, CreateDraft, Port, target_problems
+from server.instances.drafts import MAX_ENV_OF_CPU, CreateDraft, Port, ready_timeout_fields, target_problems
 from server.instances.idempotency import Accepted, IdempotentRequest, find_accepted, requested_fields
 from server.instances.placement import Candidate
 from server.instances.quote import Defaults, quote_draft
@@ -117,6 +117,7 @@ async def fields_of(
         "health_check": draft.health_check.to_json(),
         "webhook_url": draft.webhook_url,
         "placement": quote.requirements.order,
+        **ready_timeout_fields(draft.ready_timeout),
     }
     return fields, candidate
 

@@ -65,7 +65,7 @@ async def accept(
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
         locked = await lock_for(session, instance.id, by, expected_version)
-        return await _write(session, verb, locked, operation_id, by=by, usual=usual, draft=draft)
+        return await begin_verb(session, verb, locked, operation_id, by=by, usual=usual, draft=draft)
 
     return await run_once(database, request, write)
 
@@ -121,7 +121,7 @@ async def _usual_time(session: AsyncSession, verb: Verb, instance: Instance) -> 
     )
 
 
-async def _write(
+async def begin_verb(
     session: AsyncSession,
     verb: Verb,
     instance: Instance,
@@ -131,6 +131,7 @@ async def _write(
     usual: timedelta | None,
     draft: StartDraft | None,
 ) -> Accepted:
+    """Write operation, transition and job. The instance is locked and has no open operation."""
     refuse_illegal(verb, instance)
     if verb.to is None or verb.work is None:
         raise TypeError(f"{verb.kind} is accepted elsewhere")

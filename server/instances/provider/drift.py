@@ -1,5 +1,6 @@
 """Changes made outside Pilotlight (console, spot reclaim, removal), applied to one row."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -8,13 +9,15 @@ from uuid import UUID
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
-from server.db.tables import Instance
+from server.db.tables import Instance, ProbeResult
 from server.enums import InstanceStatus, OperationKind, OperationPhase
 from server.instances import attempts, operations, transitions
 from server.instances.provider.absence import GONE_AT_PROVIDER
 from server.instances.provider.snapshot import ProviderSnapshot
 from server.instances.provider.states import MachineState, observed_fields, state_of
 from server.instances.status import UP
+from server.probes.verdict import health_of
+from server.probes.watch import HEALTH_CHECK_FAILED
 from server.queue.enqueue import enqueue
 from server.queue.kinds import MonitorInstance
 
@@ -90,6 +93,31 @@ async def apply_snapshot(
 def may_recover(failure_code: str | None) -> bool:
     """Whether a FAILED instance is monitored again when its machine runs."""
     return failure_code in STOPPED_WAITING
+
+
+async def recover(
+    session: AsyncSession,
+    instance_id: UUID,
+    results: Sequence[ProbeResult],
+    *,
+    since: datetime,
+    cause: transitions.Cause,
+) -> None:
+    """READY, if it failed although its machine runs, and its endpoints respond now. Nothing if it has another status
+    than the one it has had `since`."""
+    instance = await transitions.lock(session, instance_id)
+    may_be_ready = instance.failure_code == HEALTH_CHECK_FAILED or may_recover(instance.failure_code)
+    if instance.status != S.FAILED or instance.status_since != since or not may_be_ready:
+        return
+    await transitions.transition(
+        session,
+        instance_id,
+        S.READY,
+        cause=cause,
+        status_reason=CAME_UP_LATE,
+        health=health_of(results),
+        running_at=instance.running_at or now(),
+    )
 
 
 def expected_status(status: InstanceStatus, snapshot: ProviderSnapshot | None) -> InstanceStatus:

@@ -264,3 +264,41 @@ async def test_the_receiver_of_events_is_changed_and_removed(api: Api):
     assert (await api.world.instance(row.id))["webhook_url"] == "http://127.0.0.1:9/new"
     assert (await change(remove=True))["instance"]["webhook"] is None
     assert (await api.world.instance(row.id))["webhook_url"] is None
+
+
+async def test_the_requested_time_to_run_is_checked_stored_shown_and_replaced_by_a_start(api: Api):
+    create = """mutation ($input: CreateInstanceInput!) {
+        createInstance(input: $input) { instance { id readyTimeout } errors { code } } }"""
+    wanted = {"name": "slow", "productName": "RTX 4090 24GB", "image": "nginx", "readyTimeout": 5400}
+    created = (await api.ask(create, input=wanted)).data["createInstance"]
+    assert (created["instance"]["readyTimeout"], created["errors"]) == (5400.0, [])
+    quote = "query ($input: QuoteInput!) { quote(input: $input) { errors { code } } }"
+    assert (await api.ask(quote, input=wanted)).data["quote"]["errors"] == []
+
+    id = await put(api, InstanceStatus.EXITED, name="stopped")
+    refused = await mutate(api, "startInstance", id=id, readyTimeout=59.5)
+    assert [(error["code"], error["path"]) for error in refused["errors"]] == [
+        ("INVALID_READY_TIMEOUT", ["input", "readyTimeout"])
+    ]
+    read = "query ($id: ID!) { instance(id: $id) { readyTimeout } }"
+    assert (await api.ask(read, id=id)).data["instance"] == {"readyTimeout": None}
+    assert (await mutate(api, "startInstance", id=id, readyTimeout=60))["errors"] == []
+    assert (await api.ask(read, id=id)).data["instance"] == {"readyTimeout": 60.0}
+
+
+async def test_a_failed_create_is_tried_again_with_one_mutation(api: Api):
+    id = await put(api, InstanceStatus.FAILED, name="broken")
+    operation_id = await api.world.value(
+        """INSERT INTO operation (id, project_id, instance_id, kind, status, phase, error_code, finished_at)
+           VALUES (gen_random_uuid(), $1, $2, 'CREATE', 'FAILED', 'OVER', 'BROKEN', now()) RETURNING id""",
+        api.caller.project_id,
+        ids.parse(ids.INSTANCE, id, ("id",)),
+    )
+    failed = ids.format_id(ids.OPERATION, operation_id)
+
+    first = await mutate(api, "retryOperation", id=failed, idempotencyKey="again")
+    second = await mutate(api, "retryOperation", id=failed, idempotencyKey="again")
+    assert (first["instance"]["id"], first["instance"]["status"], first["errors"]) == (id, "CREATING", [])
+    assert (second["operation"]["id"], second["replayed"]) == (first["operation"]["id"], True)
+    third = await mutate(api, "retryOperation", id=failed)
+    assert [error["code"] for error in third["errors"]] == ["OPERATION_IN_PROGRESS"]

@@ -58,6 +58,11 @@ TRIALS: dict[str, tuple[Input, Input, str]] = {
     "stopInstances": (lambda it: {"ids": [it.ready], "idempotencyKey": "key-2"}, lambda _: {"ids": []}, "INVALID_IDS"),
     "deleteInstances": (lambda it: {"ids": [it.ready, it.exited]}, lambda _: {"ids": []}, "INVALID_IDS"),
     "cancelOperation": (lambda it: {"id": it.operation}, lambda it: {"id": it.ready}, "OPERATION_NOT_FOUND"),
+    "retryOperation": (
+        lambda it: {"id": it.failed_operation, "idempotencyKey": "key-3"},
+        lambda it: {"id": it.operation},
+        "OPERATION_IN_PROGRESS",
+    ),
     "syncFleet": (lambda _: {}, lambda _: {}, ""),
     "adoptInstance": (lambda it: {"novitaId": it.machine}, lambda _: {"novitaId": "nobody"}, "MACHINE_NOT_FOUND"),
     "clearCache": (lambda _: {"name": "products"}, lambda _: {"name": "nothing"}, "CACHE_NOT_FOUND"),

@@ -86,6 +86,8 @@ async def test_a_create_sets_the_webhook_and_the_health_check(api: Api, receiver
             "INVALID_HEALTH_CHECK",
             ["input", "healthCheck", "successThreshold"],
         ),
+        ({"readyTimeout": 59}, "INVALID_READY_TIMEOUT", ["input", "readyTimeout"]),
+        ({"readyTimeout": 86_401}, "INVALID_READY_TIMEOUT", ["input", "readyTimeout"]),
         ({"healthCheck": {"path": "health"}}, "INVALID_HEALTH_PATH", ["input", "healthCheck", "path"]),
         ({"healthCheck": {"path": "//10.0.0.1/x"}}, "INVALID_HEALTH_PATH", ["input", "healthCheck", "path"]),
         ({"healthCheck": {"path": "/\\\\10.0.0.1/x"}}, "INVALID_HEALTH_PATH", ["input", "healthCheck", "path"]),

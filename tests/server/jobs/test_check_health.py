@@ -191,7 +191,7 @@ async def test_new_run_starts_without_results(world: World):
     assert await results(world, instance_id) == []
 
 
-async def test_check_on_demand_changes_no_status(world: World):
+async def test_failed_check_on_demand_changes_no_status(world: World):
     instance_id, operation_id, machine = await checking(world, retries=0)
     await world.work_until_over(operation_id)
     version = (await world.instance(instance_id))["version"]
@@ -204,6 +204,46 @@ async def test_check_on_demand_changes_no_status(world: World):
     row = await world.instance(instance_id)
     assert (row["status"], row["health"], row["version"]) == (S.READY, "UNHEALTHY", version + 1)
     assert await world.value("SELECT count(*) FROM job") == 0
+
+
+async def test_successful_check_on_demand_makes_an_unhealthy_instance_ready(world: World):
+    instance_id, operation_id, machine = await checking(world, retries=0, max_wait=30.0)
+    mode(world, machine, 80, "503")
+    mode(world, machine, 8080, "503")
+    await rounds(world, 1)
+    await world.execute("UPDATE instance SET status_since = status_since - interval '31 s'")
+    await world.work_until_over(operation_id)
+    assert (await world.instance(instance_id))["failure_code"] == "HEALTH_CHECK_FAILED"
+
+    await world.enqueue(CheckHealth(instance_id, asked_at=9e9))
+    await rounds(world, 1)
+    assert (await world.instance(instance_id))["status"] == S.FAILED
+
+    mode(world, machine, 80, "")
+    mode(world, machine, 8080, "")
+    await world.enqueue(CheckHealth(instance_id, asked_at=9e9))
+    await rounds(world, 1)
+
+    row = await world.instance(instance_id)
+    assert (row["status"], row["health"], row["failure_code"]) == (S.READY, "HEALTHY", None)
+
+
+async def test_successful_check_on_demand_ends_the_degradation_and_its_count(world: World):
+    instance_id, operation_id, _ = await checking(world, retries=0)
+    await world.work_until_over(operation_id)
+    await world.execute("UPDATE instance SET degraded_since = now(), health = 'UNHEALTHY'")
+    await world.execute(
+        "INSERT INTO health_watch (instance_id, since, due_at, failures)"
+        " SELECT id, status_since, now() + interval '1 h', 3 FROM instance"
+    )
+
+    await world.enqueue(CheckHealth(instance_id, asked_at=9e9))
+    await rounds(world, 1)
+
+    row = await world.instance(instance_id)
+    assert (row["status"], row["health"], row["degraded_since"]) == (S.READY, "HEALTHY", None)
+    assert (await world.event_types(instance_id))[-1] == "health.changed"
+    assert await world.value("SELECT failures FROM health_watch") == 0
 
 
 @pytest.mark.parametrize("status", [S.EXITED, S.DELETED, S.STOPPING])

@@ -49,6 +49,22 @@ async def test_instance_that_never_runs_fails_after_the_maximum_wait(world: Worl
     assert len(world.machines()) == 1  # it is the caller's to delete, not ours to take away
 
 
+async def test_the_requested_time_to_run_replaces_the_setting(world: World):
+    await world.configure(instance_max_wait=timedelta(milliseconds=1))
+    world.simulator.world.set_speed(0.001)
+    instance_id, operation_id = await starting(world, ready_timeout=timedelta(minutes=2))
+    for _ in range(3):
+        await world.hurry()
+        await world.work_once()
+    assert (await world.operation(operation_id))["finished_at"] is None
+
+    await world.execute("UPDATE instance SET status_since = status_since - interval '121 s'")
+    operation = await world.work_until_over(operation_id)
+
+    assert operation["error_code"] == "READY_TIMEOUT"
+    assert (await world.instance(instance_id))["ready_timeout_seconds"] == 120
+
+
 async def test_unreachable_provider_keeps_the_status_and_counts_no_attempt(world: World):
     instance_id, _ = await starting(world)
     before = await world.instance(instance_id)

@@ -102,6 +102,38 @@ async def test_instance_is_degraded_after_consecutive_failures_and_healthy_after
     assert up.data["instance"]["degraded_since"] is None
 
 
+async def test_instance_that_failed_its_health_check_is_ready_once_it_responds(world: World, application: Application):
+    failed = {"failure_code": "HEALTH_CHECK_FAILED", "failure_message": "no answer", "novita_status": "running"}
+    instance = await put(world, application, status=S.FAILED, **failed)
+    application.status = 503
+    await watch(world, times=4)
+    assert await health_of(world, instance.id) == (S.FAILED, None, False, 1)
+    assert await world.events(instance.id) == []
+
+    application.status = 200
+    await probe(world, times=2)
+
+    row = await world.instance(instance.id)
+    assert (row["status"], row["health"], row["status_reason"], row["failure_code"]) == (
+        S.READY,
+        "HEALTHY",
+        "CAME_UP_LATE",
+        None,
+    )
+    assert row["ready_at"] is not None
+    assert await world.event_types(instance.id) == ["instance.ready"]
+
+
+async def test_instance_that_failed_otherwise_or_whose_machine_is_down_is_not_watched(
+    world: World, application: Application
+):
+    await put(world, application, status=S.FAILED, failure_code="IMAGE_PULL_FAILED", novita_status="running")
+    unhealthy = {"failure_code": "HEALTH_CHECK_FAILED", "novita_id": "m2"}
+    await put(world, application, status=S.FAILED, novita_status="exited", **unhealthy)
+
+    assert await refresh(world) == 0
+
+
 async def test_a_success_between_failures_begins_the_count_again(world: World, application: Application):
     instance = await put(world, application)
     await refresh(world)

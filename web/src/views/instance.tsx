@@ -1,6 +1,6 @@
 // One instance: status, actions, timeline, endpoints, operations, webhook deliveries and events.
 import { useEffect, useState } from "preact/hooks";
-import { cancel, perform, type Verb } from "../actions.ts";
+import { cancel, perform, retry, type Verb } from "../actions.ts";
 import { type Detail, type Entry, followInstance, type InstanceFeed } from "../live/instance.ts";
 import { may } from "../live/viewer.ts";
 import { money, perMonth, words } from "../format.ts";
@@ -133,6 +133,7 @@ function Failure({ instance }: { instance: Detail }) {
           <strong>Instance failed.</strong> {failure.message} <code>{failure.code}</code>
           {next && <p>Available actions: {next}.</p>}
         </div>
+        <Retry instance={instance} />
       </div>
     );
   }
@@ -145,10 +146,22 @@ function Failure({ instance }: { instance: Detail }) {
           <strong>{words(last.kind)} failed.</strong> {last.error.message} <code>{last.error.code}</code>
           {last.error.retryable && <p>The error may be temporary. Retry later.</p>}
         </div>
+        <Retry instance={instance} />
       </div>
     );
   }
   return null;
+}
+
+function Retry({ instance }: { instance: Detail }) {
+  const last = instance.operations.find(({ kind }) => kind !== "UPDATE");
+  const isFailed = last?.status === "FAILED" && ["CREATE", "START", "DELETE"].includes(last.kind);
+  if (!isFailed || !may("OPERATOR")) return null;
+  return (
+    <button type="button" class="button small" onClick={() => retry(last, instance.name)}>
+      Retry {words(last.kind).toLowerCase()}
+    </button>
+  );
 }
 
 function Progress({ instance }: { instance: Detail }) {

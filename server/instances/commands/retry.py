@@ -1,0 +1,138 @@
+"""Tries a failed create, start or delete again under the same instance.
+
+A create whose machine exists is not sent again: that machine is started, or monitored if it runs. Another machine is
+created only once it is certain that there is none.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import exists, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.auth.caller import Caller
+from server.clock import now
+from server.db.database import Database
+from server.db.tables import Instance, Operation
+from server.enums import InstanceStatus, OperationKind, OperationStatus
+from server.errors import Invalid, NotFound, Refused
+from server.instances import attempts, operations, transitions
+from server.instances.commands.delete import begin_delete
+from server.instances.commands.lifecycle import begin_verb, lock_for
+from server.instances.estimates import usual_time
+from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, run_once
+from server.instances.provider.absence import GONE_AT_PROVIDER
+from server.instances.queries import operations as reads
+from server.instances.status import VERBS, has_machine
+from server.queue.enqueue import enqueue
+from server.queue.kinds import CreateInstance
+
+RETRIED = (OperationKind.CREATE, OperationKind.START, OperationKind.DELETE)
+# A machine that failed its checks runs, and one that failed to start may be started again.
+START_AGAIN = replace(VERBS[OperationKind.START], sources=frozenset({InstanceStatus.EXITED, InstanceStatus.FAILED}))
+# What the row has of the machine that is gone.
+OF_THE_MACHINE = (
+    "novita_id",
+    "novita_status",
+    "region",
+    "product_id",
+    "billing_mode",
+    "price_per_hour_e5",
+    "spot_reclaim_at",
+    "observed_at",
+    "missing_since",
+)
+
+
+async def retry_operation(
+    database: Database, operation_id: UUID, *, by: Caller, key: str | None = None, expected_version: int | None = None
+) -> Accepted:
+    """Accept a new operation that does what a failed one did not. Raises Refused if that is not possible."""
+    problems = list(key_problems(key))
+    if problems:
+        raise Invalid(problems)
+    fields: dict[str, Any] = {"id": operation_id}
+    if expected_version is not None:
+        fields["expected_version"] = expected_version
+    request = IdempotentRequest.of(by, key, "retryOperation", fields)
+
+    async def write(session: AsyncSession, new_id: UUID) -> Accepted:
+        failed = await reads.get_operation(session, operation_id, project_id=by.project_id)
+        if failed is None:
+            raise NotFound("operation", ("input", "id"))
+        instance = await lock_for(session, failed.instance_id, by, expected_version)
+        await session.refresh(failed)
+        await _refuse(session, failed)
+        if failed.kind == OperationKind.DELETE:
+            return Accepted(*await begin_delete(session, instance, by=by, operation_id=new_id))
+        usual = await usual_time(
+            session,
+            OperationKind(failed.kind),
+            project_id=by.project_id,
+            product_name=instance.product_name,
+            region=instance.region,
+        )
+        if failed.kind == OperationKind.CREATE and _is_without_machine(instance):
+            return await _create_again(session, instance, new_id, request, usual=usual)
+        return await begin_verb(session, START_AGAIN, instance, new_id, by=by, usual=usual, draft=None)
+
+    return await run_once(database, request, write)
+
+
+async def _refuse(session: AsyncSession, failed: Operation) -> None:
+    if failed.status != OperationStatus.FAILED:
+        raise _not_retryable(f"It is {failed.status}; only a failed operation can be tried again.")
+    if failed.kind not in RETRIED:
+        raise _not_retryable(f"A {failed.kind} is not tried again: request it anew.")
+    later = exists().where(
+        Operation.instance_id == failed.instance_id,
+        Operation.created_at > failed.created_at,
+        Operation.kind != OperationKind.UPDATE,
+    )
+    if await session.scalar(select(later)):
+        raise _not_retryable("Another operation followed it; look at that one.")
+
+
+def _not_retryable(message: str) -> Refused:
+    return Refused("OPERATION_NOT_RETRYABLE", message)
+
+
+def _is_without_machine(instance: Instance) -> bool:
+    return not has_machine(instance) or instance.failure_code == GONE_AT_PROVIDER
+
+
+async def _create_again(
+    session: AsyncSession,
+    instance: Instance,
+    operation_id: UUID,
+    request: IdempotentRequest,
+    *,
+    usual: timedelta | None,
+) -> Accepted:
+    """With all candidates again, whichever were refused before."""
+    if await attempts.live_of_instance(session, instance.id) is not None:
+        message = "A machine may exist without a response of the provider. It is being searched for; try again later."
+        raise Refused(attempts.MACHINE_MAY_EXIST, message)
+    token_id = request.by.token_id
+    ready_at = None if usual is None else now() + usual
+    operation = await operations.begin(
+        session, instance, OperationKind.CREATE, by=token_id, id=operation_id, estimated_ready_at=ready_at
+    )
+    instance = await transitions.transition(
+        session,
+        instance.id,
+        InstanceStatus.CREATING,
+        cause=transitions.Cause(operation.id, token_id),
+        estimated_ready_at=ready_at,
+        endpoints=[],
+        **dict.fromkeys(OF_THE_MACHINE),
+    )
+    await enqueue(
+        session,
+        CreateInstance(instance.id, operation.id, request.digest),
+        project_id=instance.project_id,
+        instance_id=instance.id,
+    )
+    return Accepted(instance, operation)
