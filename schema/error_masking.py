@@ -9,7 +9,7 @@ from graphql import GraphQLError
 from strawberry.types import ExecutionContext
 
 from server.db.outages import is_database_unavailable
-from server.errors import CircuitOpen, CursorExpired, Lagging, NovitaError, RateLimited, Refused
+from server.errors import CircuitOpen, CursorExpired, Lagging, NovitaError, RateLimited, Refused, TooManyLiveReads
 from server.observe import metrics
 
 log = structlog.get_logger(__name__)
@@ -56,6 +56,10 @@ def _rewrite(error: GraphQLError, request_id: str | None) -> None:
         if after is not None:
             extensions["retryAfterMs"] = int(after.total_seconds() * 1000)
         log.warning("request.provider_failed", code=original.code, path=error.path)
+    elif isinstance(original, TooManyLiveReads):
+        error.message = str(original)
+        after_ms = max(1, round(original.retry_after.total_seconds() * 1000))
+        extensions |= {"code": "RATE_LIMITED", "retryable": True, "retryAfterMs": after_ms}
     elif is_database_unavailable(original):
         error.message = "The database can't be reached at the moment. Try again; with an idempotency key that is safe."
         extensions |= {"code": "UNAVAILABLE", "retryable": True, "retryAfterMs": 1000}

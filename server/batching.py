@@ -1,10 +1,11 @@
-"""Batched reads, group commit and a token bucket."""
+"""Batched reads, group commit and token buckets."""
 
 import asyncio
-from collections import deque
+import time
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -177,3 +178,46 @@ class TokenBucket:
     def wait(self, now: float) -> float:
         """Seconds until there is a token."""
         return max(0.0, (1 - self.tokens(now)) / self._rate)
+
+
+class KeyedBuckets(Generic[Key]):
+    """A token bucket per key; those unused for the longest time are dropped, because they are the fullest."""
+
+    KEYS_MAX: ClassVar[int] = 10_000
+
+    def __init__(self, per_minute: int, *, burst: float | None = None) -> None:
+        """A whole minute's worth may come at once, unless `burst` says less. 0 a minute turns the limit off."""
+        self._per_second = per_minute / 60
+        self._burst = float(per_minute) if burst is None else max(1.0, burst)
+        self._buckets: OrderedDict[Key, TokenBucket] = OrderedDict()
+
+    def take(self, key: Key) -> float | None:
+        """Take one; None if there was one, else the seconds to wait for it."""
+        if not self._per_second:
+            return None
+        moment = time.monotonic()
+        bucket = self._bucket(key, moment)
+        return None if bucket.take(moment) else bucket.wait(moment)
+
+    def give_back(self, key: Key) -> None:
+        bucket = self._buckets.get(key)
+        if bucket is not None:
+            bucket.give_back(time.monotonic())
+
+    def charge(self, key: Key, count: float) -> None:
+        """Take that many whether or not they are there; the next ones wait for them."""
+        if self._per_second and count:
+            moment = time.monotonic()
+            self._bucket(key, moment).charge(count, moment, debt_max=self._burst)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def _bucket(self, key: Key, moment: float) -> TokenBucket:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = TokenBucket(self._per_second, self._burst, moment)
+            if len(self._buckets) > self.KEYS_MAX:
+                self._buckets.popitem(last=False)
+        self._buckets.move_to_end(key)
+        return bucket

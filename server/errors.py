@@ -27,6 +27,7 @@ PilotlightError
 │   ├── QuotaExceeded        a limit of the account is reached
 │   ├── ValidationFailed     the provider refused a field
 │   └── ProviderError        anything else: a 5xx, or an unreadable response
+├── TooManyLiveReads         the caller's share of provider reads is used up; knows when to retry
 ├── LostClaim                a worker wrote with a claim it no longer holds
 ├── StartupProblem           the process can't start; one sentence for the person at the terminal
 │   └── DatabaseAway         the database can't be reached at the moment
@@ -278,6 +279,14 @@ class ProviderError(NovitaError):
 
 # 401, 402 and 403: our key or account is refused, whatever the request. Work waits for the end of it as for an outage.
 AccountRefusal = AuthFailed | PaymentRequired | Suspended
+
+
+class TooManyLiveReads(PilotlightError):
+    """The caller's share of reads that cost a provider call each is used up; the provider was not called."""
+
+    def __init__(self, retry_after: timedelta) -> None:
+        super().__init__("Too many requests that read from the provider, of this token, its project or all projects.")
+        self.retry_after = retry_after
 
 
 class LostClaim(PilotlightError):

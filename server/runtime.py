@@ -24,6 +24,7 @@ from server.errors import StartupProblem
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
 from server.instances.commands.create_rows import CreateBatcher
+from server.instances.provider.live_reads import LiveReads
 from server.instances.provider.poller import InstancePoller
 from server.instances.provider.reader import ProviderReader
 from server.jobs.registry import Services, all_handlers
@@ -118,6 +119,11 @@ class Runtime:
             state_ttl=settings.instance_state_cache_ttl,
             fleet_ttl=settings.fleet_cache_ttl,
             gone_grace=settings.gone_grace,
+            live_reads=LiveReads(
+                per_token=settings.live_reads_per_token,
+                per_project=settings.live_reads_per_project,
+                calls_per_minute=settings.novita_rate_limit,
+            ),
         )
         self.database.on_invalidate = self.provider_reader.forget
         self.webhook_key = find_key(settings.webhook_signing_key, settings.pilotlight_home)

@@ -76,8 +76,9 @@ class TokenMutations:
             expires_at=input.expires_at,
         )
         runs_server = await info.context.is_server_admin()
+        limit = info.context.services.settings.tokens_per_project
         async with info.context.write() as session:
-            issued = await issue_token(session, draft, by=info.context.caller, is_server_admin=runs_server)
+            issued = await issue_token(session, draft, by=info.context.caller, is_server_admin=runs_server, limit=limit)
         return CreateTokenPayload(token=Token.of(issued.token), secret=issued.secret)
 
     @strawberry.mutation(

@@ -40,7 +40,9 @@ class InstanceQueries:
             row = await info.context.loaders.instance.load(ids.parse(ids.INSTANCE, instance_id))
         except NotFound:
             return None
-        access = None if row is None else await ssh_access(info.context.services.provider_reader, row)
+        if row is None:
+            return None
+        access = await ssh_access(info.context.services.provider_reader, row, by=info.context.caller)
         return None if access is None else SshAccess.of(access)
 
     @strawberry.field(description="One instance; null if not found.", extensions=[Requires(Role.READER)])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
@@ -15,7 +15,7 @@ from server.clock import new_id, now
 from server.db.database import notify_after_commit
 from server.db.tables import Project, Token
 from server.enums import Role
-from server.errors import Invalid, NotFound, Problem
+from server.errors import Invalid, NotFound, Problem, Refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,26 @@ class Issued:
     secret: str
 
 
-async def issue_token(session: AsyncSession, draft: TokenDraft, *, by: Caller, is_server_admin: bool) -> Issued:
+async def issue_token(
+    session: AsyncSession, draft: TokenDraft, *, by: Caller, is_server_admin: bool, limit: int
+) -> Issued:
     """A token of the caller's project; server admins may choose any project.
 
     It expires with the token that creates it, or earlier: a leaked token that is about to expire must not be able to
-    create one that lasts.
+    create one that lasts. `limit` counts the project's valid tokens: limits that hold per token would otherwise
+    be worth nothing.
     """
     draft.check(by)
     project_id = draft.project_id or by.project_id
     is_allowed = project_id == by.project_id or is_server_admin
-    if not is_allowed or await session.scalar(select(Project.id).where(Project.id == project_id)) is None:
+    # Locked, so that two callers at once can't pass the limit.
+    project = select(Project.id).where(Project.id == project_id).with_for_update(key_share=True)
+    if not is_allowed or await session.scalar(project) is None:
         raise NotFound("project", ("input", "projectId"))
+    valid = conditions_on_tokens(project_id, TokenFilter(is_valid=True))
+    if (await session.scalar(select(func.count()).where(*valid)) or 0) >= limit:
+        message = f"The project has {limit} valid tokens, the maximum. Revoke those that are not used."
+        raise Refused("TOO_MANY_TOKENS", message)
     secret = new_secret()
     token = Token(
         id=new_id(),

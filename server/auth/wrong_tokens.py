@@ -1,12 +1,7 @@
 """Limits how often an address may present a token that turns out to be wrong."""
 
-import time
-from collections import OrderedDict
-
-from server.batching import TokenBucket
+from server.batching import KeyedBuckets
 from server.errors import PilotlightError
-
-ADDRESSES_MAX = 10_000
 
 
 class TooManyWrongTokens(PilotlightError):
@@ -22,24 +17,13 @@ class WrongTokens:
 
     def __init__(self, per_minute: int) -> None:
         """0 turns it off."""
-        self._per_minute = per_minute
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._buckets = KeyedBuckets[str](per_minute)
 
     def take(self, address: str) -> None:
         """Raises TooManyWrongTokens."""
-        if not self._per_minute:
-            return
-        moment = time.monotonic()
-        bucket = self._buckets.get(address)
-        if bucket is None:
-            bucket = self._buckets[address] = TokenBucket(self._per_minute / 60, self._per_minute, moment)
-            if len(self._buckets) > ADDRESSES_MAX:
-                self._buckets.popitem(last=False)  # unused for the longest time, so it has the fullest bucket
-        self._buckets.move_to_end(address)
-        if not bucket.take(moment):
-            raise TooManyWrongTokens(max(1, round(bucket.wait(moment) * 1000)))
+        wait = self._buckets.take(address)
+        if wait is not None:
+            raise TooManyWrongTokens(max(1, round(wait * 1000)))
 
     def give_back(self, address: str) -> None:
-        bucket = self._buckets.get(address)
-        if bucket is not None:
-            bucket.give_back(time.monotonic())
+        self._buckets.give_back(address)

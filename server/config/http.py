@@ -50,6 +50,12 @@ class HttpSettings(SettingsGroup):
         ge=0,
         description="Requests per minute, token and process, as counted in docs/api.md. 0 means no limit.",
     )
+    request_rate_limit_per_project: int = Field(
+        default=20_000, ge=0, description="The same per project, over all of its tokens. 0 means no limit."
+    )
+    tokens_per_project: int = Field(
+        default=1_000, ge=1, description="Maximum valid tokens of a project; `createToken` is refused beyond it."
+    )
     worker_port: int | None = Field(
         default=None,
         ge=0,
@@ -126,5 +132,11 @@ class GraphQLSettings(SettingsGroup):
     sockets_per_token: int = Field(
         default=1_000, ge=1, description="Maximum WebSockets and streams per token and process."
     )
+    sockets_per_project: int = Field(
+        default=4_000, ge=1, description="Maximum WebSockets and streams per project and process."
+    )
     operations_per_socket: int = Field(default=1_000, ge=1, description="Maximum open operations per WebSocket.")
     operations_per_token: int = Field(default=5_000, ge=1, description="Maximum open operations per token and process.")
+    operations_per_project: int = Field(
+        default=20_000, ge=1, description="Maximum open operations per project and process."
+    )

@@ -34,6 +34,15 @@ class ProviderSettings(SettingsGroup):
     novita_rate_limit: int = Field(
         default=100, ge=0, description="Provider calls per minute; further calls wait. 0 turns the limit off."
     )
+    live_reads_per_token: int = Field(
+        default=30,
+        ge=0,
+        description="Requests per minute, token and process that are answered by a provider call of their own "
+        "(`sshAccess`, `syncFleet`, `adoptInstance`), half of them at once. 0 means no limit.",
+    )
+    live_reads_per_project: int = Field(
+        default=40, ge=0, description="The same per project. All projects together get half of NOVITA_RATE_LIMIT."
+    )
     request_timeout: Duration = Field(default=timedelta(seconds=30), description="Timeout of one provider call.")
     request_deadline: Duration = Field(
         default=timedelta(seconds=30),

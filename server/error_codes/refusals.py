@@ -125,6 +125,7 @@ CODES = (
     _invalid("INVALID_TARGET", "Neither or both of id and name are given."),
     _invalid("INVALID_NOVITA_ID", "The provider's id is empty or too long."),
     _invalid("INVALID_TOKEN_NAME", "The token's name is empty or too long."),
+    ErrorCode("TOO_MANY_TOKENS", "The project has as many valid tokens as it may.", "Revoke those that are not used."),
     _invalid("INVALID_PROJECT_NAME", "The project's name is empty or too long."),
     _invalid("PROJECT_NAME_TAKEN", "Another project has this name.", "Choose another name."),
     _invalid("INVALID_EXPIRY", "The expiry is not in the future."),

@@ -19,7 +19,7 @@ CODES = (
     ErrorCode("NEEDS_STREAM", "A subscription was sent as a plain request.", "Use WebSocket or server-sent events."),
     ErrorCode(
         "RATE_LIMITED",
-        "Too many requests of this token, wrong tokens of this address, or calls to the provider.",
+        "Too many requests of this token or project, wrong tokens of this address, or calls to the provider.",
         "Wait for `retryAfterMs`, then send it again.",
         retryable=True,
     ),

@@ -12,10 +12,12 @@ from structlog.contextvars import bind_contextvars
 from schema.context import Context, Services
 from schema.error_masking import public_errors
 from server.auth.caller import Caller
+from server.auth.rate_limit import RateLimiter
 from server.graphql.documents.document import Document, Operation
 from server.graphql.execution.execute import InvalidVariables, execute
-from server.graphql.rate_limit import COST_PER_REQUEST, RateLimiter
 from server.observe import http_requests
+
+COST_PER_REQUEST = 1_000  # of query cost; a more expensive query counts as several requests
 
 Run = Callable[[Coroutine[Any, Any, ExecutionResult]], "asyncio.Task[ExecutionResult]"]
 
@@ -50,7 +52,7 @@ class Responder:
         http_requests.classify_request(operation.kind.value, operation.fields)
         bind_contextvars(token_id=caller.token_id, project_id=caller.project_id)
         cost = operation.cost.of(variables)
-        self._rates.charge(caller.token_id, cost // COST_PER_REQUEST)
+        self._rates.charge(caller, cost // COST_PER_REQUEST)
         extensions = {"cost": {"requested": cost, "limit": self._cost_max}}
         error = self.too_costly(cost)
         if error is not None:

@@ -17,6 +17,7 @@ from strawberry import Schema
 from schema.context import Services
 from schema.error_masking import public_errors, to_graphql_error
 from server.auth.caller import Caller
+from server.auth.rate_limit import RateLimiter
 from server.db.outages import is_database_unavailable
 from server.graphql.documents.core_types import core_of
 from server.graphql.documents.document import Document, Operation
@@ -25,9 +26,8 @@ from server.graphql.execution.execute import InvalidVariables
 from server.graphql.live.broadcasts import Broadcasts
 from server.graphql.live.connections import Connections
 from server.graphql.live.subscriber import Errors, Subscriber
-from server.graphql.rate_limit import COST_PER_REQUEST, VALIDATION_COST, RateLimiter
 from server.graphql.request import Request
-from server.graphql.respond import GraphQLResult, Responder
+from server.graphql.respond import COST_PER_REQUEST, GraphQLResult, Responder
 from server.observe import job_origin
 from server.observe.http_requests import ERROR, OK, RequestObservation
 
@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+VALIDATION_COST = 10  # requests; validating a document that is not cached is as much work
 TOKEN_TTL = timedelta(seconds=1)
 MUTATIONS_TIMEOUT = timedelta(seconds=5)  # for mutations that run when the process stops
 
@@ -48,7 +49,9 @@ class GraphQLService:
         self.settings = services.settings
         self.connections = Connections(self.settings)
         self.documents = DocumentStore.of(core_of(schema), services.settings)
-        self.rate_limiter = RateLimiter(services.settings.request_rate_limit)
+        self.rate_limiter = RateLimiter(
+            per_token=self.settings.request_rate_limit, per_project=self.settings.request_rate_limit_per_project
+        )
         self.broadcasts = Broadcasts(schema, services)
         self.responder = Responder(schema, services, self.documents.limits.cost, self.rate_limiter, self._run_mutation)
         self.is_stopping = False
@@ -114,12 +117,12 @@ class GraphQLService:
         checked = self.documents.checked
         document = self.documents.find(request)
         if self.documents.checked != checked:
-            self.rate_limiter.charge(caller.token_id, VALIDATION_COST)
+            self.rate_limiter.charge(caller, VALIDATION_COST)
         return document
 
     def find_operation(self, request: Request, caller: Caller) -> tuple[Document, Operation] | Errors:
         """The operation a connected client asks for, or the errors why it is not started."""
-        wait = self.rate_limiter.take(caller.token_id)
+        wait = self.rate_limiter.take(caller)
         if wait is not None:
             return self.public_errors([rate_limited(wait)])
         document = self.read_document(request, caller)
@@ -131,7 +134,7 @@ class GraphQLService:
             return self.public_errors([error])
         if operation.kind is OperationType.SUBSCRIPTION:  # queries and mutations are charged by the responder
             cost = operation.cost.of(request.variables)
-            self.rate_limiter.charge(caller.token_id, cost // COST_PER_REQUEST)
+            self.rate_limiter.charge(caller, cost // COST_PER_REQUEST)
             too_costly = self.responder.too_costly(cost)
             if too_costly is not None:
                 return self.public_errors([too_costly])
@@ -218,7 +221,7 @@ def new_request_id(given: str | None = None) -> str:
 
 
 def rate_limited(wait_ms: int) -> GraphQLError:
-    message = "Too many requests with this token."
+    message = "Too many requests with this token or in this project."
     extensions = {"code": "RATE_LIMITED", "retryable": True, "retryAfterMs": wait_ms}
     return GraphQLError(message, extensions=extensions)
 

@@ -190,9 +190,11 @@ class HttpExchange:
         return caller
 
     def _check_rate(self, caller: Caller) -> None:
-        wait = self._service.rate_limiter.take(caller.token_id)
+        wait = self._service.rate_limiter.take(caller)
         if wait is not None:
-            raise HttpError(429, "Too many requests with this token.", "RATE_LIMITED", retry_after_ms=wait)
+            raise HttpError(
+                429, "Too many requests with this token or in this project.", "RATE_LIMITED", retry_after_ms=wait
+            )
 
     async def _fail(self, send: Send, errors: list[dict[str, Any]], extensions: dict[str, Any] | None = None) -> None:
         """Nothing was executed: `data` is left out, and graphql-response+json has a 4xx status.

@@ -52,7 +52,7 @@ async def adopt_instance(database: Database, reader: ProviderReader, draft: Adop
     """
     draft.check()
     try:
-        remote = await reader.fetch(draft.novita_id)
+        remote = await reader.fetch(draft.novita_id, by=by)
     except ProviderNotFound:
         raise NotFound("machine", PATH) from None
     snapshot = ProviderSnapshot.of(remote, asked_at=now())

@@ -20,6 +20,7 @@ from server.errors import NovitaError, ProviderNotFound, ProviderTimeout
 from server.instances import transitions
 from server.instances.provider.absence import note_missing
 from server.instances.provider.drift import apply_snapshot
+from server.instances.provider.live_reads import LiveReads
 from server.instances.provider.poller import InstancePoller
 from server.instances.provider.reconcile import Report, sync_project
 from server.instances.provider.snapshot import ProviderSnapshot, snapshots
@@ -68,10 +69,12 @@ class ProviderReader:
         state_ttl: timedelta,
         fleet_ttl: timedelta,
         gone_grace: timedelta = timedelta(seconds=60),
+        live_reads: LiveReads | None = None,
     ) -> None:
         self._database = database
         self._novita = novita
         self._gone_grace = gone_grace
+        self._live_reads = live_reads or LiveReads()
         self._poller = poller
         self._snapshots: Cache[ProviderSnapshot] = caches.new(
             "instances", ProviderSnapshot, ttl=instance_ttl, max_size=10_000
@@ -137,12 +140,14 @@ class ProviderReader:
         except TimeoutError:
             raise ProviderTimeout("the provider's list takes too long") from None
 
-    async def fetch(self, novita_id: str) -> RemoteInstance:
-        """The machine as the provider describes it now, without any cache. Raises NovitaError."""
+    async def fetch(self, novita_id: str, *, by: Caller) -> RemoteInstance:
+        """The machine as the provider describes it now, without any cache. Raises NovitaError, TooManyLiveReads."""
+        self._live_reads.take(by)
         return await self._novita.instance(novita_id)
 
     async def sync(self, *, by: Caller) -> Report:
-        """Compare the project's rows with the provider now. Raises NovitaError."""
+        """Compare the project's rows with the provider now. Raises NovitaError, TooManyLiveReads."""
+        self._live_reads.take(by)
         await self._list_cache.drop(LIST_KEY)
         cause = transitions.Cause(token_id=by.token_id)
         return await sync_project(

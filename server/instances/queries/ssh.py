@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from pydantic import SecretStr
 
+from server.auth.caller import Caller
 from server.db.tables import InstanceLike
 from server.errors import ProviderNotFound, ProviderTimeout
 from server.instances.provider.reader import ProviderReader
@@ -25,8 +26,8 @@ class SshAccess:
     is_running: bool
 
 
-async def ssh_access(reader: ProviderReader, instance: InstanceLike) -> SshAccess | None:
-    """The present access data; None while the machine does not run. Raises NovitaError.
+async def ssh_access(reader: ProviderReader, instance: InstanceLike, *, by: Caller) -> SshAccess | None:
+    """The present access data; None while the machine does not run. Raises NovitaError, TooManyLiveReads.
 
     The provider's status decides, not ours: users can log in to a machine that failed its checks, to see why.
     """
@@ -34,7 +35,7 @@ async def ssh_access(reader: ProviderReader, instance: InstanceLike) -> SshAcces
         return None
     try:
         async with asyncio.timeout(FETCH_TIMEOUT.total_seconds()):
-            remote = await reader.fetch(instance.novita_id)
+            remote = await reader.fetch(instance.novita_id, by=by)
     except ProviderNotFound:
         return None
     except TimeoutError:

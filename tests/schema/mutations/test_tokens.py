@@ -1,5 +1,6 @@
 """Tokens and projects: who may make them, for whom, and what a secret is good for."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from server.clock import now
 from server.enums import Role
 from tests.support.api import Api
-from tests.support.api_server import until_tailed
+from tests.support.api_server import serving, until_tailed
 from tests.support.waiting import until
 
 CREATE = """
@@ -51,6 +52,24 @@ async def test_a_made_token_works_at_once_and_says_who_made_it(api: Api, admin: 
     viewer = (await api.ask(VIEWER, token=made["secret"])).data["viewer"]
     assert (viewer["role"], viewer["runsServer"]) == ("READER", False)
     assert viewer["token"] == {"name": "ci", "role": "READER"}
+
+
+async def test_a_project_has_so_many_valid_tokens_and_no_more(api: Api, admin: str, stranger: str):
+    async with serving(api.server.runtime.database_url, api.server.simulator, tokens_per_project=4) as server:
+
+        async def create_another(token: str) -> dict[str, Any]:
+            return (await server.ask(CREATE, token=token, variables={"input": {"name": "ci"}})).data["createToken"]
+
+        # Only `admin` is left as a valid token of its project.
+        await api.world.execute("UPDATE token SET revoked_at = now() WHERE role <> 'ADMIN'")
+        made = await asyncio.gather(*(create_another(admin) for _ in range(8)))
+        codes = [error["code"] for payload in made for error in payload["errors"]]
+        assert codes == ["TOO_MANY_TOKENS"] * 5
+        assert (await create_another(stranger))["errors"] == []
+
+        usable = next(payload["token"]["id"] for payload in made if payload["token"])
+        assert (await server.ask(REVOKE, token=admin, variables={"id": usable})).data["revokeToken"]["errors"] == []
+        assert (await create_another(admin))["errors"] == []
 
 
 async def test_the_secret_is_shown_once_and_never_stored(api: Api, admin: str):

@@ -1,5 +1,6 @@
 """SSH access: shown to callers who may, read live from the provider, and never stored."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -135,6 +136,24 @@ async def test_a_provider_that_says_nothing_is_not_waited_for_long(api: Api, mon
 
     assert (answer.error["code"], answer.error["retryable"]) == ("NETWORK_ERROR", True)
     assert "takes too long" in answer.error["message"]
+
+
+async def test_a_token_that_asks_too_often_is_refused_before_the_provider_and_its_neighbour_is_not(api: Api):
+    id, _ = await _ready(api)
+    calls = api.world.calls(GET)
+    async with serving(api.server.runtime.database_url, api.server.simulator, live_reads_per_token=4) as server:
+        answers = await asyncio.gather(
+            *(server.ask(ACCESS, token=api.token, variables={"id": _shown(id)}) for _ in range(20))
+        )
+        refused = [answer.error for answer in answers if "errors" in answer.body]
+        neighbour, _ = await api.world.new_token()
+        other = await server.ask(ACCESS, token=neighbour, variables={"id": _shown(id)})
+
+    assert len(refused) == 18
+    assert {(error["code"], error["retryable"]) for error in refused} == {("RATE_LIMITED", True)}
+    assert all(0 < error["retryAfterMs"] <= 15_000 for error in refused)
+    assert other.data["sshAccess"] is not None
+    assert api.world.calls(GET) == calls + 3
 
 
 @needs_redis

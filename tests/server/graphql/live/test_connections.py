@@ -66,6 +66,27 @@ async def test_a_token_expires_by_the_clock_without_another_lookup(api: Api):
         assert await socket.closes() == 4403
 
 
+async def test_all_tokens_of_a_project_share_its_sockets_and_operations(api: Api):
+    other, _ = await api.world.new_token()
+    async with (
+        serving_with(api, sockets_per_project=2, operations_per_project=1) as (server, service),
+        raw(server) as one,
+        raw(server) as two,
+        raw(server) as three,
+    ):
+        await one.greet(api.token)
+        await two.greet(other)
+        await three.send({"type": "connection_init", "payload": {"Authorization": f"Bearer {other}"}})
+        assert await three.close_code() == 1013
+
+        subscribe = {"id": "1", "type": "subscribe", "payload": {"query": EVENTS}}
+        await one.send(subscribe)
+        await until(lambda: service.connections.operations == 1)
+        await two.send(subscribe)
+        message = await two.receive()
+        assert message["payload"][0]["extensions"]["code"] == "TOO_MANY_OPERATIONS"
+
+
 async def test_a_token_has_so_many_sockets_and_no_more(api: Api, short: Short):
     server, service = short
     async with raw(server) as one, raw(server) as two, raw(server) as three, raw(server) as four:

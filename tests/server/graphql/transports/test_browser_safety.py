@@ -2,16 +2,13 @@
 
 import asyncio
 import contextlib
-import time
 from typing import Any
-from uuid import uuid4
 
 import orjson
 import pytest
 from structlog.testing import capture_logs
 from websockets.exceptions import InvalidStatus
 
-from server.graphql.rate_limit import RateLimiter
 from server.http.security import is_loopback_name
 from tests.support.api import Api
 from tests.support.api_server import Server, serving
@@ -207,34 +204,6 @@ async def test_a_token_over_its_rate_gets_retry_after_and_others_are_served(api:
             assert (refused["code"], refused["retryable"]) == ("RATE_LIMITED", True)
         other, _ = await api.world.new_token()
         assert (await asked(server, other))[0] == 200
-
-
-def test_a_bucket_fills_up_by_the_clock_and_work_beyond_it_is_waited_for(monkeypatch: pytest.MonkeyPatch):
-    moment = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: moment)
-    rates, token, other = RateLimiter(60), uuid4(), uuid4()
-    assert [rates.take(token) for _ in range(61)] == [None] * 60 + [1000]
-    assert rates.take(other) is None
-
-    moment += 1.5
-    assert [rates.take(token) for _ in range(2)] == [None, 500]
-
-    rates.charge(token, 10_000)  # no more than a minute's worth is owed
-    assert rates.take(token) == 61_000
-    moment += 61
-    assert rates.take(token) is None
-    moment += 3600
-    assert [rates.take(token) for _ in range(61)] == [None] * 60 + [1000]
-
-
-def test_buckets_are_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("server.graphql.rate_limit.TOKENS_MAX", 10)
-    rates = RateLimiter(1)
-    tokens = [uuid4() for _ in range(12)]
-    for token in tokens:
-        assert rates.take(token) is None
-    assert rates.take(tokens[-1]) is not None
-    assert rates.take(tokens[0]) is None  # it was silent for longest
 
 
 async def test_without_a_limit_a_token_may_ask_as_often_as_it_likes(api: Api):
