@@ -105,10 +105,10 @@ bench-probes: $(VENV)/.installed ## 1,000 instances probed at once, beside bare 
 	$(BIN)/python -m bench.probes $(ARGS)
 
 bench-live: $(VENV)/.installed ## Subscribers: fan-out, latency, memory, leaks, stalled readers
-	$(BIN)/python bench/live.py
-	$(BIN)/python bench/live.py --subscribers 5000
-	$(BIN)/python bench/live.py --cycles 10000
-	$(BIN)/python bench/live.py --stalled 20
+	$(BIN)/python -m bench.live
+	$(BIN)/python -m bench.live --subscribers 5000
+	$(BIN)/python -m bench.live --cycles 10000
+	$(BIN)/python -m bench.live --stalled 20
 
 chaos-live: $(VENV)/.installed ## Kill what serves 100 subscribers; compare each record with the log (ARGS="--seed 7")
 	$(BIN)/python -m tests.chaos.live $(ARGS)

@@ -37,8 +37,8 @@ from server.db.migrate import upgrade
 ROWS = 60
 ROUNDS = 3
 # Server CPU of a page of 50: at most so many times graphql-yoga's, and Strawberry as it comes at least so many of ours.
-MAX_OF_YOGA = 1.3
-LEAST_OF_STRAWBERRY = 6.0
+MAX_OF_YOGA = 1.5
+LEAST_OF_STRAWBERRY = 5.0
 YOGA = "graphql-yoga@5.16.0", "graphql@16.11.0"
 FIELDS = (
     "id name status statusSince version productName gpuCount region image createdAt updatedAt"

@@ -1,9 +1,9 @@
 """Subscribers by the thousand: memory, connects, fan-out and latency, beside plain Strawberry and a bare broadcast.
 
-python bench/live.py                     1,000 subscribers
-python bench/live.py --subscribers 5000  and more (Strawberry as it comes is left at 1,000)
-python bench/live.py --cycles 10000      connect, subscribe and go, cleanly and abruptly: what is left behind
-python bench/live.py --stalled 20        so many stop reading beside as many that go on: memory, and what both get
+python -m bench.live                     1,000 subscribers
+python -m bench.live --subscribers 5000  and more (Strawberry as it comes is left at 1,000)
+python -m bench.live --cycles 10000      connect, subscribe and go, cleanly and abruptly: what is left behind
+python -m bench.live --stalled 20        so many stop reading beside as many that go on: memory, and what both get
 """
 
 import argparse
@@ -26,8 +26,8 @@ from uuid import UUID
 
 import structlog
 import uvloop
-from live_client import Subscriber, connect
 
+from bench.live_client import Subscriber, connect
 from server.auth.tokens import create_token, new_secret
 from server.clock import new_id, now
 from server.db.database import Database
@@ -126,7 +126,7 @@ class World:
     @asynccontextmanager
     async def child(self, kind: str) -> AsyncIterator[Child]:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, str(Path(__file__).with_name("live_servers.py")), kind, self.url, self.token,
+            sys.executable, "-m", "bench.live_servers", kind, self.url, self.token,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         child = Child(kind, process, "")

@@ -1,8 +1,8 @@
 """From a commit to the subscriber, in one process with durable commits: idle, and with 16 writers at full speed.
 
-python bench/live_latency.py                  an embedded PostgreSQL of its own
-python bench/live_latency.py --url URL        a migrated database that may be written to
-python bench/live_latency.py --rows 1000000   and what the readers' queries cost with so many events in the log
+python -m bench.live_latency                  an embedded PostgreSQL of its own
+python -m bench.live_latency --url URL        a migrated database that may be written to
+python -m bench.live_latency --rows 1000000   and what the readers' queries cost with so many events in the log
 """
 
 import argparse

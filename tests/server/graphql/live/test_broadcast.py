@@ -172,7 +172,7 @@ async def test_a_stalled_subscriber_costs_little_slows_no_other_and_can_resume(a
 
 @pytest.mark.slow
 async def test_connecting_and_disconnecting_leaves_nothing_behind(api: Api):
-    """Clean and abrupt, in the middle of everything; see `bench/live.py --cycles` for ten thousand."""
+    """Clean and abrupt, in the middle of everything; see `bench.live --cycles` for ten thousand."""
     async with serving_with(api, sockets_per_token=2000) as (server, service):
         await cycles(server, api.token, 100)
         await until(lambda: not service.connections.open)
