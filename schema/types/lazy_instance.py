@@ -41,6 +41,7 @@ class LazyInstance(Instance):
     """Has the same values as `Instance.of(row)`. `DERIVED` fields come from there, the others straight from the row."""
 
     stands_for: ClassVar = Instance
+    row_fields: ClassVar[frozenset[str]] = frozenset()  # attributes that the row has under the same name
 
     def __init__(self, row: tables.InstanceLike, *, seen_at: datetime | None = None) -> None:
         self.row = row
@@ -63,6 +64,9 @@ _CONVERTED: dict[str, Callable[[LazyInstance], Any]] = {
     "max_hourly_price": lambda self: Money.of(self.row.max_hourly_price_e5),
 }
 
-for _name in [each.name for each in fields(Instance) if each.init]:  # the others have resolvers
+_NAMES = [each.name for each in fields(Instance) if each.init]  # the others have resolvers
+for _name in _NAMES:
     _source = "complete" if _name in DERIVED else "row"
     setattr(LazyInstance, _name, property(_CONVERTED.get(_name) or attrgetter(f"{_source}.{_name}")))
+# A status as text has the same name in a response as the enum's member.
+LazyInstance.row_fields = frozenset(_NAMES) - DERIVED - _CONVERTED.keys() | {"status"}

@@ -1,6 +1,7 @@
-"""Responses as JSON."""
+"""Responses as JSON; times are still datetime objects there."""
 
 import json
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -10,4 +11,5 @@ def encoded(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        return json.dumps(value).encode()  # an error may repeat half a surrogate pair, which only escapes can express
+        # An error may repeat half a surrogate pair, which only escapes can express.
+        return json.dumps(value, default=datetime.isoformat).encode()

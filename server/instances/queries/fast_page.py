@@ -7,6 +7,7 @@ the version of each. Most rows were read before; the others are read by id.
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -16,12 +17,12 @@ import orjson
 from sqlalchemy import literal_column
 from sqlalchemy.dialects.postgresql import BYTEA, JSONB
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from server.db.database import Database
 from server.db.pool import RawPool
 from server.db.tables import Instance, InstanceRow
 from server.instances.queries.instances import (
+    PAGE_PARAMETERS,
     InstanceFilter,
     InstanceOrder,
     page_of_instances,
@@ -90,14 +91,12 @@ async def page(
                 descending=descending,
             )
     pool, cache = database.raw, database.shared(RowCache)
-    compiled = _compiled(wanted, order, descending, after is not None, first)
-    state = compiled.construct_expanded_state(page_values(project_id, after))
-    source, values = f"FROM ({state.statement}) AS page", [_parameter(value) for value in state.positional_parameters]
-    # string_agg keeps the order of the page.
-    versions = await pool.fetchval(f"SELECT string_agg(row_version, ''::bytea) {source}", *values)
+    statement = _statement(wanted, order, descending, after is not None, first)
+    values = statement.values(page_values(project_id, after))
+    versions = await pool.fetchval(statement.versions, *values)
     rows = await _complete(pool, cache, versions or b"", project_id)
     if rows is None:
-        rows = [cache.add(record) for record in await pool.fetch(f"SELECT * {source}", *values)]
+        rows = [cache.add(record) for record in await pool.fetch(statement.rows, *values)]
     return rows
 
 
@@ -118,14 +117,37 @@ async def _complete(pool: RawPool, cache: RowCache, versions: bytes, project_id:
     return page if len(page) == len(keys) else None
 
 
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A page's SQL. `parameters` are its values in order; those of the page itself stand under their names."""
+
+    rows: str
+    versions: str
+    parameters: tuple[Any, ...]
+    places: tuple[tuple[int, str], ...]
+
+    def values(self, of_page: Mapping[str, Any]) -> list[Any]:
+        values = list(self.parameters)
+        for place, name in self.places:
+            values[place] = of_page[name]
+        return values
+
+
 @lru_cache(maxsize=100)
-def _compiled(
+def _statement(
     wanted: InstanceFilter, order: InstanceOrder, descending: bool, is_later: bool, first: int
-) -> SQLCompiler:
-    """The statement as SQL. Compiling takes about 1 ms, so the statements of the last filters are kept."""
+) -> _Statement:
+    """Compiling takes about 1 ms, so the statements of the last filters are kept."""
     page = select_page(wanted, order, descending=descending, is_later=is_later, first=first)
     page = page.add_columns(literal_column(VERSION, BYTEA()).label("row_version"))
-    return page.compile(dialect=_DIALECT)
+    state = page.compile(dialect=_DIALECT).construct_expanded_state(dict.fromkeys(PAGE_PARAMETERS))
+    source, names = f"FROM ({state.statement}) AS page", state.positiontup or ()
+    return _Statement(
+        rows=f"SELECT * {source}",
+        versions=f"SELECT string_agg(row_version, ''::bytea) {source}",  # in the order of the page
+        parameters=tuple(_parameter(value) for value in state.positional_parameters),
+        places=tuple((place, name) for place, name in enumerate(names) if name in PAGE_PARAMETERS),
+    )
 
 
 def _parameter(value: Any) -> Any:

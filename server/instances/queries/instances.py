@@ -10,7 +10,6 @@ from uuid import UUID
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    DateTime,
     Select,
     String,
     and_,
@@ -24,7 +23,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.clock import now
 from server.db.tables import Instance, InstanceLike, InstanceRow
 from server.enums import Billing, InstanceStatus
 from server.instances.status import FRESH_FOR, MOVING
@@ -143,6 +141,9 @@ def select_page(
     return page.order_by(*by).limit(literal_column(str(int(first))))
 
 
+PAGE_PARAMETERS = ("project_id", "after", "after_id")
+
+
 def page_values(project_id: UUID, after: tuple[Any, UUID] | None) -> dict[str, Any]:
     values: dict[str, Any] = {"project_id": project_id}
     return values if after is None else values | {"after": after[0], "after_id": after[1]}
@@ -224,6 +225,4 @@ def _label_conditions(condition: LabelCondition) -> list[ColumnElement[bool]]:
 def _is_stale() -> ColumnElement[bool]:
     """The same condition as `server.instances.provider.reader.is_stale`."""
     seen_at = func.greatest(Instance.observed_at, Instance.status_since)
-    # Evaluated at each execution, because the compiled statement is kept.
-    oldest = bindparam("oldest", callable_=lambda: now() - FRESH_FOR, type_=DateTime(timezone=True), unique=True)
-    return and_(Instance.novita_id.is_not(None), Instance.status.in_(sorted(MOVING)), seen_at < oldest)
+    return and_(Instance.novita_id.is_not(None), Instance.status.in_(sorted(MOVING)), seen_at < func.now() - FRESH_FOR)

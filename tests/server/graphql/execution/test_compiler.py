@@ -1,6 +1,7 @@
 """Compiled selections return what the library returns, errors and nulls included."""
 
 import gc
+import json
 import random
 from inspect import isawaitable
 from typing import Any
@@ -11,6 +12,7 @@ from strawberry.schema.schema import StrawberryGraphQLCoreExecutionContext
 
 from server.graphql.documents.document import Operation
 from server.graphql.execution import compiler
+from server.graphql.execution.encode import encoded
 from server.graphql.execution.executor import CompilingExecutor, Plan
 from tests.server.graphql.execution.documents import Maker, holder, selection, types
 
@@ -24,7 +26,7 @@ async def answer(kind: Any, schema: Any, document: Any, operation: Operation | N
     result = executor.execute_operation()
     if isawaitable(result):
         result = await result
-    return result.data, [error.formatted for error in result.errors or ()]
+    return json.loads(encoded(result.data)), [error.formatted for error in result.errors or ()]
 
 
 def operation_of(document: Any) -> Operation:
