@@ -16,6 +16,7 @@ from server.catalog.catalog import Catalog
 from server.config import Settings
 from server.db.database import Database
 from server.db.dry_run import DryRun
+from server.encryption import Cipher
 from server.events.tail import Tail
 from server.instances.commands.create_rows import CreateBatcher
 from server.instances.provider.reader import ProviderReader
@@ -39,6 +40,7 @@ class Services:
     server_info: ServerInfo
     settings: Settings
     webhook_key: SigningKey | None
+    cipher: Cipher
 
 
 class Context:

@@ -1,6 +1,6 @@
 """Inputs and arguments shared by several fields."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from functools import cache
 from typing import Annotated, Any, cast
@@ -59,6 +59,15 @@ class KeyValueInput:
     value: str = strawberry.field(description="The value.")
 
 
+@strawberry.input(description="An environment variable.")
+class EnvVariableInput(KeyValueInput):
+    secret: bool | None = strawberry.field(
+        default=None,
+        description="Whether the value is never shown again. Default: true if the name contains TOKEN, PASSWORD, "
+        "KEY or another word of the list in docs/api.md.",
+    )
+
+
 @strawberry.input(description="A port to expose.")
 class PortInput:
     port: int = strawberry.field(description="Port number, 1 to 65535, except 2222, 2223 and 2224.")
@@ -73,11 +82,11 @@ class ToolInput:
     )
 
 
-def mapping(pairs: list[KeyValueInput]) -> dict[str, str]:
+def mapping(pairs: Sequence[KeyValueInput]) -> dict[str, str]:
     return {pair.key: pair.value for pair in pairs}
 
 
-def are_unique(pairs: list[KeyValueInput]) -> bool:
+def are_unique(pairs: Sequence[KeyValueInput]) -> bool:
     return len({pair.key for pair in pairs}) == len(pairs)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from sqlalchemy import select
@@ -37,6 +37,13 @@ V = TypeVar("V")
 def _loader(load: Callable[["Loaders", list[K]], Awaitable[list[V]]]) -> "cached_property[DataLoader[K, V]]":
     """Makes a DataLoader of a batch function; it is created on first use: few requests need more than one."""
     return cached_property(lambda loaders: DataLoader(partial(load, loaders), cache=loaders.keep))
+
+
+class StoredEnv(NamedTuple):
+    """Environment variables as they are stored."""
+
+    env: dict[str, Any]
+    secret_env: list[str] | None
 
 
 class Loaders:
@@ -83,15 +90,15 @@ class Loaders:
         return [by_id.get(id) for id in instance_ids]
 
     @_loader
-    async def env(self, instance_ids: list[UUID]) -> list[dict[str, str]]:
+    async def env(self, instance_ids: list[UUID]) -> list[StoredEnv]:
         async with self._database.read() as session:
             rows = await session.execute(
-                select(Instance.id, Instance.env).where(
+                select(Instance.id, Instance.env, Instance.secret_env).where(
                     Instance.id.in_(instance_ids), Instance.project_id == self._project_id
                 )
             )
-            by_id = {row.id: row.env for row in rows}
-        return [by_id.get(id, {}) for id in instance_ids]
+            by_id = {row.id: StoredEnv(row.env, row.secret_env) for row in rows}
+        return [by_id.get(id, StoredEnv({}, [])) for id in instance_ids]
 
     @_loader
     async def health(self, instance_ids: list[UUID]) -> list[list[ProbeResult]]:

@@ -20,6 +20,7 @@ from server.db.database import Database
 from server.db.dry_run import DryRun
 from server.db.notify import Notifier
 from server.db.timeouts import Timeouts
+from server.encryption import Cipher
 from server.errors import StartupProblem
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
@@ -127,6 +128,7 @@ class Runtime:
         )
         self.database.on_invalidate = self.provider_reader.forget
         self.webhook_key = find_key(settings.webhook_signing_key, settings.pilotlight_home)
+        self.cipher = Cipher.of(settings.encryption_key)
         self.tokens = Tokens(
             self.database,
             self.notifier,

@@ -10,6 +10,7 @@ from schema.context import Info
 from schema.errors import RefusalsAsErrors
 from schema.inputs import (
     KEY,
+    EnvVariableInput,
     Input,
     InstanceInput,
     KeyValueInput,
@@ -78,7 +79,7 @@ class CreateInstanceInput(MutationInput):
         description="Maximum price per hour of the whole instance, all GPUs together: 0.001 to 1000 USD. "
         "`{amountMicros: 350000}` is 0.35 USD.",
     )
-    env: list[KeyValueInput] | None = strawberry.field(
+    env: list[EnvVariableInput] | None = strawberry.field(
         default=None, description="Environment variables, at most 100; they override the template's."
     )
     ports: list[PortInput] | None = strawberry.field(
@@ -139,6 +140,7 @@ class CreateInstanceInput(MutationInput):
             regions=tuple(self.regions or ()),
             max_hourly_price_e5=None if price is None else price.amount_micros // MICROS_PER_E5,
             env=None if self.env is None else mapping(self.env),
+            secret_env=tuple(sorted((each.key, each.secret) for each in self.env or [] if each.secret is not None)),
             ports=None if self.ports is None else tuple(drafts.Port(port.port, port.type) for port in self.ports),
             tools=None if self.tools is None else tuple(Tool.of(tool.name, tool.port) for tool in self.tools),
             network_id=None if self.network_id is None else str(self.network_id),
@@ -180,6 +182,7 @@ class InstanceMutations:
                 regions=services.settings.default_regions,
                 estimated_ready_time=services.settings.estimated_ready_time,
                 private_addresses=services.settings.allow_private_webhooks,
+                cipher=services.cipher,
             ),
         )
         return CreateInstancePayload.of(accepted, info)

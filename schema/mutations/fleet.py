@@ -78,7 +78,9 @@ class FleetMutations:
     async def adopt_instance(self, info: Info, input: Annotated[AdoptInstanceInput, Input]) -> AdoptInstancePayload:
         draft = AdoptDraft(novita_id=input.novita_id, name=input.name)
         services = info.context.services
-        instance = await adopt_instance(services.database, services.provider_reader, draft, by=info.context.caller)
+        instance = await adopt_instance(
+            services.database, services.provider_reader, draft, by=info.context.caller, cipher=services.cipher
+        )
         if info.context.is_validate_only:
             return AdoptInstancePayload()
         async with info.context.read() as session:

@@ -11,7 +11,7 @@ from schema.enums import described
 from schema.errors import MutationError
 from schema.inputs import First
 from schema.pagination import Edge, ListConnection, check_first
-from schema.types.instance import KeyValue, Port, Tool, tools_of
+from schema.types.instance import EnvVariable, Port, Tool, tools_of
 from schema.types.money import BillingMode, Money
 from server.catalog.catalog import Cluster, RegistryAuth
 from server.catalog.catalog import Template as CatalogTemplate
@@ -125,7 +125,7 @@ class Template:
     min_cuda_version: str | None = strawberry.field(description="Lowest CUDA version of the node's driver, if any.")
     rootfs_size_gb: int | None = strawberry.field(description="Root disk in GB.")
     ports: list[Port] = strawberry.field(description="Ports to expose.")
-    env: list[KeyValue] = strawberry.field(description="Environment variables.")
+    env: list[EnvVariable] = strawberry.field(description="Environment variables.")
     created_at: datetime | None = strawberry.field(description="Creation time.")
     problems: list[str] = strawberry.field(
         description="Why no instance can be created from it, each starting with the field name; empty if usable."
@@ -144,7 +144,7 @@ class Template:
             rootfs_size_gb=template.rootfs_gb,
             ports=[Port(port=port.port, type=port.type) for port in template.ports],
             tools=tools_of([asdict(tool) for tool in template.tools]),
-            env=[KeyValue(key=variable.key, value=variable.value) for variable in template.envs],
+            env=EnvVariable.list_of({variable.key: variable.value for variable in template.envs}),
             problems=list(domain.template_problems(template)),
         )
 

@@ -1,10 +1,12 @@
 """Types of an instance."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import strawberry
+from graphql import GraphQLError
 from pydantic import SecretStr
 
 from schema import ids
@@ -19,9 +21,11 @@ from schema.types.operation import HELP, Operation
 from server.billing import is_billed
 from server.conversion import convert
 from server.db import tables
-from server.enums import Billing, InstanceKind, InstanceStatus, OperationKind, PlacementOrder, ToolName
+from server.encryption import UnknownEncryptionKey
+from server.enums import Billing, InstanceKind, InstanceStatus, OperationKind, PlacementOrder, Role, ToolName
 from server.error_codes import help_of
 from server.instances.attempts import MACHINE_MAY_EXIST
+from server.instances.env import is_secret
 from server.instances.provider.reader import FRESH_FOR, unseen_for
 from server.instances.queries import ssh
 from server.instances.status import actions, has_machine
@@ -96,6 +100,27 @@ class InstanceFailure:
 class KeyValue:
     key: str = strawberry.field(description="The name.")
     value: str = strawberry.field(description="The value.")
+
+
+@strawberry.type(description="An environment variable.")
+class EnvVariable:
+    key: str = strawberry.field(description="The name.")
+    secret: bool = strawberry.field(description="Whether its value is never shown.")
+    stored: strawberry.Private[object]  # not printed by repr() of the type; may be encrypted
+
+    @strawberry.field(description="The value; null if it is secret, or if the caller's role is below OPERATOR.")
+    def value(self, info: Info) -> str | None:
+        if self.secret or not info.context.caller.may(Role.OPERATOR):
+            return None
+        try:
+            return info.context.services.cipher.open(self.stored)
+        except UnknownEncryptionKey as error:
+            extensions = {"code": "ENCRYPTION_KEY_MISSING", "retryable": True}
+            raise GraphQLError(str(error), extensions=extensions) from None
+
+    @classmethod
+    def list_of(cls, env: Mapping[str, object], secret_env: list[str] | None = None) -> "list[EnvVariable]":
+        return [cls(key=key, secret=is_secret(key, secret_env), stored=value) for key, value in sorted(env.items())]
 
 
 @strawberry.type(description="A port that the instance exposes.")
@@ -191,9 +216,10 @@ class Instance(Node):
         description="Operations that the status allows. While an operation is in progress, only DELETE is accepted."
     )
 
-    @strawberry.field(description="Environment variables of the container.")
-    async def env(self, info: Info) -> list[KeyValue]:
-        return _pairs(await info.context.loaders.env.load(self.row_id))
+    @strawberry.field(description="Environment variables of the container; none once it is DELETED.")
+    async def env(self, info: Info) -> list[EnvVariable]:
+        stored = await info.context.loaders.env.load(self.row_id)
+        return EnvVariable.list_of(stored.env, stored.secret_env)
 
     @strawberry.field(description="Latest health of its endpoints in this run; null before the first check.")
     async def health(self, info: Info) -> InstanceHealth | None:

@@ -18,16 +18,29 @@ class Caches:
         self._shared = shared
         self._by_name: dict[str, Cache[Any]] = {}
 
-    def new(self, name: str, hint: Any, *, ttl: timedelta, max_size: int) -> Cache[Any]:
-        """A cache for values of the type `hint`; the caller annotates the result with that type."""
-        value_type = shared_type(hint) if self._shared is not None else None
-        cache: Cache[Any] = Cache(name=name, ttl=ttl, max_size=max_size, value_type=value_type, shared=self._shared)
+    def new(self, name: str, hint: Any, *, ttl: timedelta, max_size: int, is_secret: bool = False) -> Cache[Any]:
+        """A cache for values of the type `hint`; the caller annotates the result with that type.
+
+        `is_secret`: values stay in the memory of this process, because Redis may write what it has to a disk.
+        """
+        shared = None if is_secret else self._shared
+        value_type = shared_type(hint) if shared is not None else None
+        cache: Cache[Any] = Cache(name=name, ttl=ttl, max_size=max_size, value_type=value_type, shared=shared)
         self._by_name[name] = cache
         return cache
 
-    def dated(self, name: str, hint: Any, *, ttl: timedelta, stale_for: timedelta, max_size: int) -> DatedCache[Any]:
+    def dated(
+        self,
+        name: str,
+        hint: Any,
+        *,
+        ttl: timedelta,
+        stale_for: timedelta,
+        max_size: int,
+        is_secret: bool = False,
+    ) -> DatedCache[Any]:
         """The same for values that may be used for `stale_for` after their TTL while they can't be replaced."""
-        cache = self.new(name, Dated[hint], ttl=ttl + stale_for, max_size=max_size)
+        cache = self.new(name, Dated[hint], ttl=ttl + stale_for, max_size=max_size, is_secret=is_secret)
         return DatedCache(cache, ttl=ttl, stale_for=stale_for)
 
     @property

@@ -64,11 +64,12 @@ class Catalog:
         self._products: DatedCache[Sequence[Product]] = caches.dated(
             "products", tuple[Product, ...], ttl=product_ttl, stale_for=stale_for, max_size=500
         )
+        # Templates have environment variables, and those may be secrets.
         self._templates: DatedCache[Template] = caches.dated(
-            "templates", Template, ttl=template_ttl, stale_for=stale_for, max_size=1000
+            "templates", Template, ttl=template_ttl, stale_for=stale_for, max_size=1000, is_secret=True
         )
         self._template_lists: Cache[Sequence[Template]] = caches.new(
-            "templateLists", tuple[Template, ...], ttl=template_ttl, max_size=50
+            "templateLists", tuple[Template, ...], ttl=template_ttl, max_size=50, is_secret=True
         )
         self._registry_auths: Cache[Sequence[RegistryAuth]] = caches.new(
             REGISTRY_AUTHS, tuple[RegistryAuth, ...], ttl=REGISTRY_TTL, max_size=1

@@ -13,7 +13,9 @@ from server.db import migrate
 from server.db.database import Database
 from server.db.embedded.server import find_running
 from server.db.hosts import redacted
+from server.encryption import Cipher
 from server.errors import NovitaError, StartupProblem
+from server.instances.env import count_stored
 from server.novita.client import NovitaClient
 from server.novita.transport.retry import RetryPolicy
 from server.observe.tracing import MISSING_PACKAGES
@@ -37,6 +39,7 @@ async def examine(settings: Settings) -> bool:
         "database": _database,
         "tables": _tables,
         "webhooks": _webhooks,
+        "encryption": _encryption,
         "traces": _traces,
         "provider": _provider,
         "identity": _identity,
@@ -108,6 +111,29 @@ async def _webhooks(settings: Settings) -> str:
     if previous:
         return f"the signing key fits all secrets; {previous} projects still need a previous key"
     return "no signing key, and no project that needs one yet" if key is None else "the signing key fits all secrets"
+
+
+async def _encryption(settings: Settings) -> str:
+    """Check that every stored value can be decrypted, and whether all are stored with the first key."""
+    url = _url(settings)
+    if url is None:
+        return "nothing is stored yet"
+    await migrate.check_server(url)
+    database = Database(url)
+    try:
+        await migrate.check_is_current(database)
+        async with database.read() as session:
+            counts = await count_stored(session, Cipher.of(settings.encryption_key))
+    finally:
+        await database.close()
+    if counts.unreadable:
+        raise StartupProblem(
+            f"ENCRYPTION_KEY lacks the key of the variables of {counts.unreadable} instances: add it behind the first"
+        )
+    if counts.outdated:
+        return f"the variables of {counts.outdated} instances are not stored with the first key: `pilotlight encrypt`"
+    is_set = settings.encryption_key is not None
+    return "all variables are stored with the first key" if is_set else "no ENCRYPTION_KEY: variables are in clear"
 
 
 async def _traces(settings: Settings) -> str:

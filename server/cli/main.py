@@ -132,6 +132,20 @@ def migrate(
     _run(_with_database(settings, run))
 
 
+@app.command()
+def encrypt(
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Store them in clear, before ENCRYPTION_KEY is removed.")
+    ] = False,
+    home: Home = None,
+) -> None:
+    """Encrypt stored environment variables with the first key of ENCRYPTION_KEY."""
+    from server.cli.encrypt import encrypt as run_encrypt
+
+    settings = _settings(pilotlight_home=home)
+    _run(_with_database(settings, lambda url: run_encrypt(settings, url, undo=undo)))
+
+
 @tokens.command("create")
 def token_create(
     name: Annotated[str, typer.Argument(help="What it is for; shown beside everything it does.")],

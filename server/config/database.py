@@ -2,10 +2,17 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 
 from server.config.types import DatabaseUrl, Duration, DurationOrZero, SettingsGroup
+
+
+def _encryption_key(value: SecretStr) -> SecretStr:
+    if any(len(key.strip()) < 32 for key in value.get_secret_value().split(",")):
+        raise ValueError("must have at least 32 random characters, or be several such keys separated by commas")
+    return value
 
 
 class DatabaseSettings(SettingsGroup):
@@ -47,6 +54,11 @@ class DatabaseSettings(SettingsGroup):
         default=timedelta(seconds=10),
         description="How long an open transaction may be silent before the server rolls it back: a frozen process, or "
         "one whose machine is gone, keeps no row locked for longer.",
+    )
+    encryption_key: Annotated[SecretStr, AfterValidator(_encryption_key)] | None = Field(
+        default=None,
+        description="Key that encrypts stored environment variables; the same for all processes. Several, separated by "
+        "commas: the first encrypts, all decrypt. Without one, they are stored in clear.",
     )
     pilotlight_home: Path = Field(
         default=Path(".pilotlight"), description="Folder of the embedded database and of the simulator's state."

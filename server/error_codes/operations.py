@@ -4,6 +4,12 @@ from server.error_codes.code import ErrorCode
 
 CODES = (
     ErrorCode(
+        "ENCRYPTION_KEY_MISSING",
+        "The instance's environment variables are encrypted with a key that this process does not have.",
+        "The operator has to add the key to ENCRYPTION_KEY of every process.",
+        retryable=True,
+    ),
+    ErrorCode(
         "NO_OPTIMAL_PRODUCT_ANY_REGION",
         "Every product and region that fits is out of stock, or refused the create.",
         "Try again later, allow more regions or on-demand billing, or choose another product.",

@@ -87,6 +87,7 @@ class CreateDraft:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     health_check: HealthCheckDraft = field(default_factory=HealthCheckDraft)
     webhook_url: str | None = None
+    secret_env: tuple[tuple[str, bool], ...] = ()  # whether a variable is secret, where the caller says so
     idempotency_key: str | None = None
     placement: PlacementOrder | None = None
     kind: InstanceKind = InstanceKind.GPU

@@ -19,7 +19,7 @@ from server.webhooks import deliveries
 Row = TypeVar("Row", Instance, Operation)
 
 # Columns that snapshots leave out: secrets, and what only the jobs of an operation need.
-NOT_IN_SNAPSHOTS = frozenset({"env", "webhook_url", "asked_at", "before", "wanted", "missing_since"})
+NOT_IN_SNAPSHOTS = frozenset({"env", "secret_env", "webhook_url", "asked_at", "before", "wanted", "missing_since"})
 
 
 @dataclass(frozen=True, slots=True)

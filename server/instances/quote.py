@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from server.catalog.catalog import Catalog
+from server.encryption import PLAIN, Cipher
 from server.enums import PlacementOrder
 from server.errors import Invalid, Problem, ProviderNotFound
 from server.instances.drafts import MAX_COMMAND, MAX_ENV, MAX_IMAGE, MAX_PORTS, CreateDraft, Port, is_possible_port
@@ -24,6 +25,7 @@ class Defaults:
     regions: tuple[str, ...]
     estimated_ready_time: timedelta
     private_addresses: PrivateAddresses = PrivateAddresses.OFF
+    cipher: Cipher = PLAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,7 @@ def new_row(fields: Mapping[str, Any]) -> dict[str, Any]:
     empty: dict[str, Any] = {
         "regions": [],
         "env": {},
+        "secret_env": None,
         "ports": [],
         "tools": [],
         "labels": {},
@@ -113,7 +114,7 @@ async def transition(
     if to is InstanceStatus.READY:
         values.setdefault("ready_at", instance.ready_at or moment)
     if to is InstanceStatus.DELETED:
-        values["deleted_at"] = moment
+        values |= {"deleted_at": moment, "env": {}, "secret_env": None}
     values |= {"status": to, "status_since": moment}
     reclaim_at = instance.spot_reclaim_at
     moved = await _write(session, instance, values, only_from=sources(to))

@@ -7,6 +7,7 @@ from datetime import timedelta
 import structlog
 
 from server.events.partitions import delete_old_events, drop_old_events
+from server.instances.env import erase_deleted
 from server.instances.retention import prune_deleted, prune_keys
 from server.jobs.registry import JobContext, handles
 from server.queue.cleanup import prune_jobs
@@ -35,6 +36,7 @@ async def clean_up(_work: CleanUp, ctx: JobContext) -> Outcome:
         "events": lambda: delete_old_events(pool, older_than=settings.event_retention, limit=BATCH_SIZE),
         "deliveries": delete_deliveries,
         "operations": lambda: prune_deleted(pool, older_than=settings.deleted_retention, limit=BATCH_SIZE),
+        "env": lambda: erase_deleted(pool, limit=BATCH_SIZE),
         "keys": lambda: prune_keys(pool, older_than=settings.idempotency_retention, limit=BATCH_SIZE),
     }
     deadline = time.monotonic() + TIME_MAX.total_seconds()

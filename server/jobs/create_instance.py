@@ -12,10 +12,12 @@ import structlog
 
 from server.clock import now
 from server.db.tables import Attempt, Instance
+from server.encryption import UnknownEncryptionKey
 from server.enums import AttemptStatus, Billing, InstanceStatus, OperationPhase, PlacementOrder
 from server.errors import InsufficientResource, NovitaError, ProviderTimeout
 from server.events.log_identity import restored_at
 from server.instances import attempts, operations, transitions
+from server.instances.env import opened
 from server.instances.markers import create_part, marker_of, novita_name
 from server.instances.placement import Candidate, Placement, Requirements, place
 from server.instances.provider.settle import end_absent, link_created, note_doubt
@@ -47,6 +49,8 @@ TRANSIENT_CODES = frozenset(
 SEND_TIMEOUT = timedelta(seconds=10)
 # How long after a restored backup a request may be repeated whose first acceptance was lost with it.
 REPEAT_WINDOW = timedelta(days=1)
+KEY_MISSING = "ENCRYPTION_KEY_MISSING"
+KEY_RETRY_INTERVAL = timedelta(seconds=5)
 CUDA_VERSION_INCOMPATIBLE = "CUDA_VERSION_INCOMPATIBLE"
 
 
@@ -169,6 +173,10 @@ async def _try_next_candidate(loaded: Loaded, work: CreateInstance, ctx: JobCont
         return await _fail_without_candidate(placement, loaded, work, ctx)
     if instance.image_auth_id is not None and not await ctx.catalog.has_registry_auth(instance.image_auth_id):
         return await _fail_without_registry_auth(instance.image_auth_id, work, ctx)
+    try:
+        env = opened(instance, ctx.services.cipher)
+    except UnknownEncryptionKey as error:
+        return await _wait_for_key(str(error), loaded, work, ctx)
     # Before the attempt is committed: unresolved_timeout counts from that commit.
     asked_at = ctx.novita.now() - (ctx.settings.request_deadline - _send_timeout(ctx)).total_seconds()
     async with ctx.write() as session:
@@ -177,12 +185,22 @@ async def _try_next_candidate(loaded: Loaded, work: CreateInstance, ctx: JobCont
         await attempts.note_refusals(session, instance, work.operation_id, placement.refusals)
         attempt = await attempts.begin(session, instance, work.operation_id, candidate, create=_create_of(work))
     try:
-        novita_id = await ctx.novita.create_instance(_request(instance, attempt), asked_at=asked_at)
+        novita_id = await ctx.novita.create_instance(_request(instance, attempt, env), asked_at=asked_at)
     except NovitaError as error:
         return await _not_created(instance, attempt, error, work, ctx)
     async with ctx.write() as session:
         await link_created(session, attempt, novita_id)
     return Done()
+
+
+async def _wait_for_key(message: str, loaded: Loaded, work: CreateInstance, ctx: JobContext) -> Outcome:
+    """Another worker may have the key, as while a key is introduced process by process."""
+    log.error("create.encryption_key_missing", error=message)
+    if _has_timed_out(loaded.since, ctx):
+        return await fail_work(work, ctx, Reason(KEY_MISSING, message, retryable=True))
+    async with ctx.write() as session:
+        await operations.record_wait(session, work.operation_id, code=KEY_MISSING, message=message)
+    return Again(after=KEY_RETRY_INTERVAL)
 
 
 async def _not_created(
@@ -273,7 +291,7 @@ def _requirements(instance: Instance) -> Requirements:
     )
 
 
-def _request(instance: Instance, attempt: Attempt) -> models.CreateInstance:
+def _request(instance: Instance, attempt: Attempt, env: dict[str, str]) -> models.CreateInstance:
     return models.CreateInstance(
         name=novita_name(instance.name, str(attempt.marker)),
         product_id=str(attempt.product_id),
@@ -290,5 +308,5 @@ def _request(instance: Instance, attempt: Attempt) -> models.CreateInstance:
         tools=tuple(models.Tool(**tool) for tool in instance.tools),
         min_cuda_version=instance.min_cuda_version,
         network_id=instance.network_id,
-        envs=tuple(models.Env(key, value) for key, value in instance.env.items()),
+        envs=tuple(models.Env(key, value) for key, value in env.items()),
     )

@@ -17,6 +17,7 @@ import server.jobs
 from server.catalog.catalog import Catalog
 from server.config import Settings
 from server.db.database import Database
+from server.encryption import Cipher
 from server.instances.provider.absence import Absences
 from server.instances.provider.marker_lookup import MarkerLookup
 from server.instances.provider.poller import InstancePoller, NotYet
@@ -49,11 +50,13 @@ class Services:
     check_views: CheckViews = field(init=False)
     markers: MarkerLookup = field(init=False)
     absences: Absences = field(init=False)
+    cipher: Cipher = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "monitor_views", MonitorViews(self.database))
         object.__setattr__(self, "check_views", CheckViews(self.database))
         object.__setattr__(self, "markers", MarkerLookup(self.novita))
+        object.__setattr__(self, "cipher", Cipher.of(self.settings.encryption_key))
         absences = Absences(self.database, self.novita, grace=self.settings.gone_grace)
         object.__setattr__(self, "absences", absences)
 

@@ -22,6 +22,7 @@ from server.config import Settings
 from server.db.database import Database
 from server.db.notify import Notifier
 from server.db.tables import Instance, Project, Token
+from server.encryption import Cipher
 from server.enums import InstanceStatus, Role
 from server.instances.commands.create import Accepted, Defaults, create_instance
 from server.instances.commands.create_rows import CreateBatcher
@@ -197,6 +198,7 @@ class World:
                 self.settings.default_regions,
                 self.settings.estimated_ready_time,
                 self.settings.allow_private_webhooks,
+                Cipher.of(self.settings.encryption_key),
             ),
         )
 

@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import CheckConstraint, ForeignKey, Index, func, text
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from server.db.tables.base import Base, CreatedAt, Id, one_of
@@ -89,6 +90,8 @@ class Instance(Base):
             postgresql_using="gin",
             postgresql_where=text("status <> 'DELETED'"),
         ),
+        # Usually empty: a process of an older release leaves the variables of what it deletes.
+        Index("instance_deleted_with_env", "id", postgresql_where=text("status = 'DELETED' AND env <> '{}'::jsonb")),
         # To find those whose endpoints are watched.
         Index("instance_ready", "id", postgresql_where=text("status = 'READY'")),
         Index(
@@ -125,7 +128,9 @@ class Instance(Base):
     image_auth_id: Mapped[str | None]
     command: Mapped[str | None]
     entrypoint: Mapped[str | None]
-    env: Mapped[dict[str, str]] = mapped_column(server_default=EMPTY_OBJECT)
+    # Values are strings, or encrypted: see server/encryption.py. Empty once DELETED.
+    env: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
+    secret_env: Mapped[list[str] | None] = mapped_column(JSONB(none_as_null=True))  # names; null: by their names
     ports: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)
     tools: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)  # such as Jupyter
     min_cuda_version: Mapped[str | None]

@@ -8,7 +8,7 @@ from server.db.tables.instance import Instance
 
 
 class InstanceRow(NamedTuple):
-    """The columns of `instance` that the API shows; `env` and `webhook_url` are left out.
+    """The columns of `instance` that the API shows; `env`, `secret_env` and `webhook_url` are left out.
 
     A named tuple, because a page makes 50 of them: that takes 18 us, frozen dataclasses of the same fields take 356 us.
     """

@@ -10,10 +10,12 @@ from server.auth.caller import Caller
 from server.clock import new_id, now
 from server.db.database import Database
 from server.db.tables import Instance
+from server.encryption import PLAIN, Cipher
 from server.enums import Billing, InstanceStatus, OperationKind
 from server.errors import IllegalTransition, Invalid, NotFound, Problem, ProviderNotFound, Refused
 from server.instances import attempts, transitions
 from server.instances.drafts import name_problems
+from server.instances.env import sealed, secret_names
 from server.instances.markers import marker_of
 from server.instances.provider.drift import start_monitoring
 from server.instances.provider.reader import ProviderReader
@@ -44,7 +46,9 @@ class AdoptDraft:
             raise Invalid(problems)
 
 
-async def adopt_instance(database: Database, reader: ProviderReader, draft: AdoptDraft, *, by: Caller) -> Instance:
+async def adopt_instance(
+    database: Database, reader: ProviderReader, draft: AdoptDraft, *, by: Caller, cipher: Cipher = PLAIN
+) -> Instance:
     """Write a row for a machine that no project has; nothing is changed at the provider.
 
     A machine that runs or is starting is monitored until READY, like a new one. If two callers adopt it at once, the
@@ -67,7 +71,7 @@ async def adopt_instance(database: Database, reader: ProviderReader, draft: Adop
         raise IllegalTransition("MACHINE_NOT_ADOPTABLE", message, current=remote.status, allowed=("running", "exited"))
     try:
         async with database.write() as session:
-            return await _write(session, _fields(remote, draft, by), remote, by=by)
+            return await _write(session, _fields(remote, draft, by, cipher), remote, by=by)
     except IntegrityError as error:
         if NAME_INDEX in str(error.orig):
             message = "Another instance has this name; choose another or delete that one first."
@@ -105,7 +109,8 @@ async def _write(session: AsyncSession, fields: dict[str, Any], remote: RemoteIn
     return await transitions.lock(session, instance.id)
 
 
-def _fields(remote: RemoteInstance, draft: AdoptDraft, by: Caller) -> dict[str, Any]:
+def _fields(remote: RemoteInstance, draft: AdoptDraft, by: Caller, cipher: Cipher) -> dict[str, Any]:
+    env = {variable.key: variable.value for variable in remote.envs}
     return {
         "id": new_id(),
         "project_id": by.project_id,
@@ -121,7 +126,8 @@ def _fields(remote: RemoteInstance, draft: AdoptDraft, by: Caller) -> dict[str, 
         "entrypoint": remote.entrypoint,
         "tools": [asdict(tool) for tool in remote.tools],
         "network_id": remote.network_id,
-        "env": {variable.key: variable.value for variable in remote.envs},
+        "env": sealed(env, cipher),
+        "secret_env": secret_names(env),
         "ports": [{"port": endpoint.port, "type": endpoint.type} for endpoint in remote.endpoints],
         "novita_id": remote.id,
         "region": remote.region,

@@ -13,6 +13,7 @@ from server.errors import Invalid, Problem
 from server.instances.availability import refuse
 from server.instances.commands.create_rows import Conflict, CreateBatcher
 from server.instances.drafts import MAX_ENV_OF_CPU, CreateDraft, Port, ready_timeout_fields, target_problems
+from server.instances.env import sealed, secret_names
 from server.instances.idempotency import Accepted, IdempotentRequest, find_accepted, requested_fields
 from server.instances.placement import Candidate
 from server.instances.quote import Defaults, quote_draft
@@ -108,7 +109,8 @@ async def fields_of(
         "image_auth_id": draft.registry_auth_id or (template.image_auth_id if template else None),
         "command": draft.command if draft.command is not None else (template.start_command if template else None),
         "entrypoint": draft.entrypoint if draft.entrypoint is not None else (template.entrypoint if template else None),
-        "env": env,
+        "env": sealed(env, defaults.cipher),
+        "secret_env": secret_names(env, draft.secret_env),
         "ports": [asdict(port) for port in exposed],
         "tools": [asdict(tool) for tool in tools],
         "min_cuda_version": draft.min_cuda_version or _template_cuda(draft, template),

@@ -71,11 +71,11 @@ async def redis() -> AsyncIterator[Redis]:
 @needs_redis
 async def test_what_one_process_loaded_the_other_finds(redis: Redis, world: World):
     first, second = _catalog(redis, world), _catalog(redis, world)
-    template = await first[0].template("107672")
+    products = (await first[0].products(None, "spot")).value
     regions = await first[0].regions()
     asked = world.calls()
 
-    assert await second[0].template("107672") == template
+    assert (await second[0].products(None, "spot")).value == tuple(products)
     assert await second[0].regions() == tuple(regions)
     assert world.calls() == asked
     for _, caches in (first, second):
@@ -83,28 +83,30 @@ async def test_what_one_process_loaded_the_other_finds(redis: Redis, world: Worl
 
 
 @needs_redis
-async def test_no_registry_password_is_in_redis(redis: Redis, world: World):
+async def test_no_registry_password_and_no_template_is_in_redis(redis: Redis, world: World):
     catalog, caches = _catalog(redis, world)
     assert [auth.username for auth in await catalog.registry_auths()] == ["robot"]
-    await catalog.template("107674")
+    await catalog.template("107673")  # its variables may be secrets
+    await catalog.templates()
 
     stored = await _everything(redis)
 
-    assert len(stored) == 2
-    assert b"not-a-real-password" not in b"".join(stored)
+    assert len(stored) == 1
+    assert b"robot" in stored[0]
+    assert b"not-a-real-password" not in stored[0]
     await caches.close()
 
 
 @needs_redis
 async def test_a_clear_in_one_process_is_a_clear_in_all(redis: Redis, world: World):
     (first, ours), (_, theirs) = _catalog(redis, world), _catalog(redis, world)
-    await first.template("107672")
-    assert [(stats.name, stats.size) for stats in await theirs.stats(first=5) if stats.size] == [("templates", 1)]
+    await first.products(None, "spot")
+    assert [(stats.name, stats.size) for stats in await theirs.stats(first=5) if stats.size] == [("products", 1)]
 
-    assert await theirs.clear("templates") == 1
+    assert await theirs.clear("products") == 1
 
     asked = world.calls()
-    await first.template("107672")
+    await first.products(None, "spot")
     assert world.calls() == asked + 1
     for caches in (ours, theirs):
         await caches.close()
@@ -113,26 +115,26 @@ async def test_a_clear_in_one_process_is_a_clear_in_all(redis: Redis, world: Wor
 @needs_redis
 async def test_redis_dying_costs_no_answer_and_one_line_in_the_log(redis: Redis, world: World):
     catalog, caches = _catalog(redis, world, pause=timedelta(milliseconds=50))
-    warm = await catalog.template("107672")
+    warm = (await catalog.products(None, "spot")).value
     asked = world.calls()
 
     redis.kill()
     with capture_logs() as lines:
-        answers = [await catalog.template("107672") for _ in range(20)]
-        answers += await asyncio.gather(*(catalog.template("107673") for _ in range(20)))
+        answers = [(await catalog.products(None, "spot")).value for _ in range(20)]
+        await asyncio.gather(*(catalog.products(None, "onDemand") for _ in range(20)))
 
-    assert answers[:20] == [warm] * 20
+    assert answers == [warm] * 20
     assert world.calls() == asked + 1  # the new one, once for all who asked
     assert [line["event"] for line in lines if line["event"].startswith("cache.")] == ["cache.redis_away"]
 
     await redis.start()
 
     async def is_back() -> bool:
-        await catalog.template("107673")
-        return any("107673" in stats.keys for stats in await caches.stats(first=9) if stats.name == "templates")
+        await catalog.products(None, "spot")
+        return any("* spot 1" in stats.keys for stats in await caches.stats(first=9) if stats.name == "products")
 
     await asyncio.sleep(0.06)
-    await caches.clear("templates")
+    await caches.clear("products")
     await until(is_back)
     await caches.close()
 
@@ -148,9 +150,9 @@ async def test_a_redis_that_hangs_is_given_up_quickly(redis: Redis, world: World
 
         async with asyncio.timeout(20):
             for _ in range(50):
-                await catalog.template("107672")
+                await catalog.products(None, "spot")
 
-        assert world.calls("GET /template") == 1
+        assert world.calls("GET /products") == 1
         await caches.close()
 
 

@@ -1,0 +1,27 @@
+"""Encrypts the stored environment variables again, after ENCRYPTION_KEY was set or changed."""
+
+import typer
+
+from server.config import Settings
+from server.db import migrate
+from server.db.database import Database
+from server.encryption import PLAIN, Cipher, UnknownEncryptionKey
+from server.errors import StartupProblem
+from server.instances.env import reseal
+
+
+async def encrypt(settings: Settings, database_url: str, *, undo: bool) -> None:
+    """Store all values with the first key, or in clear; processes may run meanwhile. May be repeated."""
+    if settings.encryption_key is None:
+        raise StartupProblem("ENCRYPTION_KEY is not set")
+    cipher = Cipher.of(settings.encryption_key)
+    database = Database(database_url, pool_size=2)
+    try:
+        await migrate.check_server(database_url)
+        await migrate.check_is_current(database)
+        changed = await reseal(database, cipher, to=PLAIN if undo else cipher)
+    except UnknownEncryptionKey as error:
+        raise StartupProblem(f"{error}; add that key behind the first one, and run this again") from None
+    finally:
+        await database.close()
+    typer.echo(f"the variables of {changed} instances are now stored {'in clear' if undo else 'with the first key'}")
