@@ -96,6 +96,12 @@ class InstanceFailure:
         return help_of(self.code)
 
 
+@strawberry.type(description="How a container ended by itself.")
+class ContainerExit:
+    code: int | None = strawberry.field(description="Exit code; null if the provider does not say it.")
+    message: str = strawberry.field(description="What the provider says about it.")
+
+
 @strawberry.type(description="A name and its value.")
 class KeyValue:
     key: str = strawberry.field(description="The name.")
@@ -193,6 +199,9 @@ class Instance(Node):
         description="Price per hour while it runs, whether it is billed now or not; null until it was created."
     )
     endpoints: list[Endpoint] = strawberry.field(description="Public endpoints while it runs.")
+    exit: ContainerExit | None = strawberry.field(
+        description="How its container ended, if it ended by itself; until the next start."
+    )
     spot_reclaim_at: datetime | None = strawberry.field(description="When the provider will reclaim the spot instance.")
     observed_at: datetime | None = strawberry.field(description="When its state was last read from the provider.")
     is_degraded: bool = strawberry.field(
@@ -277,6 +286,7 @@ class Instance(Node):
                 Endpoint(port=endpoint["port"], type=endpoint["type"], address=endpoint["address"])
                 for endpoint in row.endpoints
             ],
+            exit=None if row.exit_message is None else ContainerExit(code=row.exit_code, message=row.exit_message),
             is_degraded=degraded_since is not None,
             degraded_since=degraded_since,
             stale=unseen is not None and unseen > FRESH_FOR,

@@ -28,6 +28,7 @@ DERIVED = frozenset(
         "ready_timeout",
         "billing_mode",
         "endpoints",
+        "exit",
         "is_degraded",
         "degraded_since",
         "stale",

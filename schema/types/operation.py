@@ -82,6 +82,9 @@ class OperationError:
     code: str = strawberry.field(description="Stable error code, such as READY_TIMEOUT.")
     message: str = strawberry.field(description="Readable message.")
     retryable: bool = strawberry.field(description="Whether repeating the request later can succeed.")
+    exit_code: int | None = strawberry.field(
+        default=None, description="Exit code of the container, for CONTAINER_EXITED, if the provider says it."
+    )
 
     @strawberry.field(description=HELP)
     def help(self) -> str | None:
@@ -163,7 +166,10 @@ class Operation(Node):
         error = None
         if row.error_code is not None:
             error = OperationError(
-                code=row.error_code, message=row.error_message or "", retryable=bool(row.error_retryable)
+                code=row.error_code,
+                message=row.error_message or "",
+                retryable=bool(row.error_retryable),
+                exit_code=row.exit_code,
             )
         return convert(
             cls,

@@ -58,8 +58,19 @@ CODES = (
     ),
     ErrorCode(
         "CONTAINER_EXITED",
-        "The container ended while the machine started.",
-        "Check the command and the image's logs at the provider; a container must keep running.",
+        "The container ended by itself; `Instance.exit` has its code and the provider's message.",
+        "Check the command and the image's logs at the provider, then start it again; a container must keep running.",
+    ),
+    ErrorCode(
+        "FROZEN",
+        "The provider stopped the machine because the account is in arrears.",
+        "Top up the account at the provider, then start the instance again.",
+    ),
+    ErrorCode(
+        "SPOT_RECLAIMED",
+        "The provider reclaimed the spot instance before it was ready.",
+        "Use retryOperation to start it again, or create another with billing ON_DEMAND.",
+        retryable=True,
     ),
     ErrorCode(
         "START_FAILED",
@@ -68,7 +79,7 @@ CODES = (
     ),
     ErrorCode(
         "EXITED_EARLY",
-        "The machine stopped before it ran.",
+        "The machine stopped before it was ready, and the provider does not say why.",
         "Start it again, or delete it and create another.",
         retryable=True,
     ),

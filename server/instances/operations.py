@@ -150,13 +150,19 @@ async def finish(session: AsyncSession, operation_id: UUID, status: OperationSta
 
 
 async def fail(
-    session: AsyncSession, operation_id: UUID, *, code: str, message: str, retryable: bool
+    session: AsyncSession,
+    operation_id: UUID,
+    *,
+    code: str,
+    message: str,
+    retryable: bool,
+    exit_code: int | None = None,
 ) -> Operation | None:
     """End it as failed, with the reason. None if it has already ended."""
     operation = await lock_open(session, operation_id)
     if operation is None:
         return None
-    error = {"error_code": code, "error_message": message, "error_retryable": retryable}
+    error = {"error_code": code, "error_message": message, "error_retryable": retryable, "exit_code": exit_code}
     return await _write(
         session,
         operation,

@@ -107,7 +107,7 @@ async def transition(
         **fields,
     }
     if to in BEGINS_A_RUN:
-        values |= {"running_at": None, "ready_at": None, "health": None}
+        values |= {"running_at": None, "ready_at": None, "health": None, "exit_code": None, "exit_message": None}
         await delete_results(session, instance_id)
     if to is InstanceStatus.RUNNING and instance.running_at is None:
         values.setdefault("running_at", moment)

@@ -17,13 +17,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.clock import now
 from server.db.tables import ProbeResult
 from server.enums import InstanceStatus, OperationStatus
-from server.errors import NovitaError
+from server.errors import NovitaError, ProviderNotFound
 from server.instances import operations, transitions
 from server.instances.provider.drift import recover
+from server.instances.provider.poller import NotYet
 from server.instances.provider.states import MachineState, observed_fields, state_of
 from server.instances.queries.for_jobs import CheckView
-from server.jobs.failures import Reason, fail_operation, fail_with_job
+from server.jobs.failures import GONE, Reason, fail_operation, fail_with_job
 from server.jobs.registry import JobContext, handles
+from server.jobs.startup import fail_down
 from server.probes import results as rows
 from server.probes.plan import CheckPlan, ProbeTarget, default_plan, probe_targets
 from server.probes.verdict import Health, health_of, is_retryable, is_settled, merge_outcomes, next_round, summary
@@ -50,6 +52,10 @@ async def check_health(work: CheckHealth, ctx: JobContext) -> Outcome:
     view = await ctx.services.check_views.of(work.instance_id)
     if view is None or not _is_current(work, view):
         return Done()
+    if work.operation_id is not None and view.results:  # not before the first round: it has just been seen running
+        ended = await _find_ended(work, work.operation_id, view, ctx)
+        if ended is not None:
+            return ended
     plan = default_plan(ctx.settings).with_stored(view.health_check)
     targets = probe_targets(plan, view.ports, view.endpoints)
     if not targets:
@@ -87,6 +93,31 @@ def _is_current(work: CheckHealth, view: CheckView) -> bool:
     if work.operation_id is None:
         return view.status in CHECKABLE
     return view.operation_id == work.operation_id and view.status == InstanceStatus.HEALTH_CHECKING
+
+
+async def _find_ended(work: CheckHealth, operation_id: UUID, view: CheckView, ctx: JobContext) -> Outcome | None:
+    """The outcome if the machine of an unhealthy instance is down or gone; None to go on probing.
+
+    Without an answer of the provider, probing goes on too, and the next round looks again.
+    """
+    novita_id = str(view.novita_id)
+    try:
+        remote = await ctx.poll(novita_id)
+    except ProviderNotFound:
+        if not await ctx.services.absences.is_confirmed(work.instance_id, novita_id):
+            return None
+        async with ctx.write() as session:
+            await fail_operation(session, work.instance_id, operation_id, GONE)
+        return Done()
+    except (NovitaError, NotYet):
+        return None
+    if state_of(remote) is MachineState.GOING_DOWN and remote.status != view.novita_status:
+        async with ctx.write() as session:  # why it is down may be known only from the word before
+            cause = transitions.Cause(operation_id, view.requested_by)
+            await transitions.update(session, work.instance_id, cause=cause, novita_status=remote.status)
+    if state_of(remote) not in (MachineState.DOWN, MachineState.GOING_AWAY, MachineState.GONE):
+        return None
+    return await fail_down(work.instance_id, operation_id, remote, ctx, last_seen=view.novita_status)
 
 
 async def _nothing_to_probe(work: CheckHealth, plan: CheckPlan, ctx: JobContext) -> Outcome:

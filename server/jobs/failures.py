@@ -13,6 +13,8 @@ from server.db.tables import Operation
 from server.enums import InstanceStatus, OperationKind
 from server.errors import AccountRefusal, CircuitOpen, IllegalTransition, NovitaError, RateLimited, WrongProvider
 from server.instances import attempts, operations, transitions
+from server.instances.provider.absence import GONE_AT_PROVIDER
+from server.instances.provider.ends import End
 from server.instances.provider.settle import settle_later
 from server.instances.provider.states import MachineState
 from server.jobs.registry import JobContext, growing_pause
@@ -25,11 +27,15 @@ PAUSE_MIN = timedelta(milliseconds=500)
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why an operation failed: a code for programs, a message for people."""
+    """Why an operation failed: a code for programs, a message for people. `end` is why its machine is down."""
 
     code: str
     message: str
     retryable: bool
+    end: End | None = None
+
+
+GONE = Reason(GONE_AT_PROVIDER, "The instance no longer exists at the provider.", retryable=False)
 
 
 async def fail_operation(session: AsyncSession, instance_id: UUID, operation_id: UUID, reason: Reason) -> None:
@@ -37,8 +43,14 @@ async def fail_operation(session: AsyncSession, instance_id: UUID, operation_id:
 
     If a create attempt is still in doubt, the instance says so, and a job finds out whether there is a machine.
     """
+    end = {} if reason.end is None else reason.end.columns
     operation = await operations.fail(
-        session, operation_id, code=reason.code, message=reason.message, retryable=reason.retryable
+        session,
+        operation_id,
+        code=reason.code,
+        message=reason.message,
+        retryable=reason.retryable,
+        exit_code=end.get("exit_code"),
     )
     if operation is None:
         return
@@ -53,6 +65,7 @@ async def fail_operation(session: AsyncSession, instance_id: UUID, operation_id:
             status_reason=None if in_doubt is None else attempts.MACHINE_MAY_EXIST,
             failure_code=reason.code,
             failure_message=reason.message,
+            **end,
         )
     if in_doubt is not None:
         await settle_later(session, in_doubt, await transitions.lock(session, instance_id))

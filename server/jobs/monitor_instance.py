@@ -9,7 +9,7 @@ from server.instances import transitions
 from server.instances.provider.states import MachineState, observed_fields, state_of
 from server.jobs.failures import Reason, fail_with_job, fail_work, look_later
 from server.jobs.registry import JobContext, growing_pause, handles
-from server.jobs.startup import APPEARANCE_TIMEOUT, MISSING_POLL_INTERVAL, failure_reason, mark_running, ready_timeout
+from server.jobs.startup import APPEARANCE_TIMEOUT, MISSING_POLL_INTERVAL, fail_down, mark_running, ready_timeout
 from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import MonitorInstance
 
@@ -37,7 +37,7 @@ async def monitor_instance(work: MonitorInstance, ctx: JobContext) -> Outcome:
         case MachineState.UP:
             return await mark_running(work, remote, ctx)
         case MachineState.DOWN | MachineState.GONE | MachineState.GOING_AWAY:
-            return await fail_work(work, ctx, failure_reason(remote))
+            return await fail_down(work.instance_id, work.operation_id, remote, ctx, last_seen=view.novita_status)
         case _ if elapsed > ready_timeout(view.ready_timeout_seconds, ctx):
             message = f"The instance was still {remote.status} after {elapsed.total_seconds():.0f} s."
             return await fail_work(work, ctx, Reason("READY_TIMEOUT", message, retryable=True))

@@ -9,7 +9,7 @@ from server.instances.provider.states import STATES, MachineState, observed_fiel
 from server.jobs.failures import Reason, fail_with_job, fail_work, look_later
 from server.jobs.provider_call import SETTLE_TIMEOUT, fail_gone, is_another_run
 from server.jobs.registry import JobContext, growing_pause, handles
-from server.jobs.startup import MISSING_POLL_INTERVAL, STARTING_UP, failure_reason, mark_running, ready_timeout
+from server.jobs.startup import MISSING_POLL_INTERVAL, STARTING_UP, fail_down, mark_running, ready_timeout
 from server.novita.models import RemoteInstance
 from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import MonitorStartup
@@ -48,7 +48,8 @@ async def monitor_startup(work: MonitorStartup, ctx: JobContext) -> Outcome:
         ):
             return await _finish_stopped_migration(work, remote, ctx)
         case MachineState.DOWN | MachineState.GONE | MachineState.GOING_AWAY:
-            return await fail_work(work, ctx, failure_reason(remote))
+            seen = instance.novita_status
+            return await fail_down(work.instance_id, work.operation_id, remote, ctx, last_seen=seen)
         case _ if elapsed > ready_timeout(instance.ready_timeout_seconds, ctx):
             message = f"The instance was still {remote.status} after {elapsed.total_seconds():.0f} s."
             return await fail_work(work, ctx, Reason("READY_TIMEOUT", message, retryable=True))

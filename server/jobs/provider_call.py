@@ -18,7 +18,7 @@ from server.enums import OperationPhase, OperationStatus
 from server.errors import AccountRefusal, InvalidStateChange, NovitaError, ProviderNotFound, ProviderTimeout
 from server.instances import operations, transitions
 from server.instances.provider.states import MachineState, observed_fields, state_of
-from server.jobs.failures import Reason, fail_work, retry_later, revert
+from server.jobs.failures import GONE, Reason, fail_work, retry_later, revert
 from server.jobs.registry import JobContext, growing_pause
 from server.novita.models import RemoteInstance
 from server.queue.enqueue import enqueue
@@ -259,8 +259,7 @@ async def on_provider_error(
 
 
 async def fail_gone(work: OperationWork, ctx: JobContext) -> Outcome:
-    reason = Reason("GONE_AT_PROVIDER", "The instance no longer exists at the provider.", retryable=False)
-    return await fail_work(work, ctx, reason)
+    return await fail_work(work, ctx, GONE)
 
 
 async def fail_and_revert(

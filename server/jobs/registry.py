@@ -25,6 +25,7 @@ from server.instances.queries.for_jobs import CheckViews, MonitorViews
 from server.novita.client import NovitaClient
 from server.novita.models import RemoteInstance
 from server.probes.probe import Prober
+from server.probes.reachability import Reachability
 from server.queue.claim import Claim
 from server.queue.handler import Again, Done, Failure, Handler, Outcome
 from server.queue.kinds import Work
@@ -51,6 +52,7 @@ class Services:
     markers: MarkerLookup = field(init=False)
     absences: Absences = field(init=False)
     cipher: Cipher = field(init=False)
+    reachability: Reachability = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "monitor_views", MonitorViews(self.database))
@@ -59,6 +61,7 @@ class Services:
         object.__setattr__(self, "cipher", Cipher.of(self.settings.encryption_key))
         absences = Absences(self.database, self.novita, grace=self.settings.gone_grace)
         object.__setattr__(self, "absences", absences)
+        object.__setattr__(self, "reachability", Reachability())
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """Steps shared by the jobs that poll a machine until it runs."""
 
 from datetime import timedelta
+from uuid import UUID
 
 from server.clock import now
 from server.enums import InstanceStatus, OperationPhase, OperationStatus
 from server.instances import operations, transitions
+from server.instances.provider.ends import SPOT_RECLAIMED, find_end
 from server.instances.provider.states import observed_fields
-from server.jobs.failures import Reason
+from server.jobs.failures import Reason, fail_operation
 from server.jobs.registry import JobContext
 from server.novita.models import RemoteInstance
 from server.probes.plan import needs_check
@@ -21,8 +23,7 @@ STARTING_UP = frozenset({InstanceStatus.STARTING, InstanceStatus.RESTARTING, Ins
 APPEARANCE_TIMEOUT = timedelta(seconds=60)
 # Between looks at a machine that is missing and not confirmed to be gone.
 MISSING_POLL_INTERVAL = timedelta(seconds=10)
-# The provider's word for what failed, as our code; its message is kept too.
-FAILURE_CODES = {"pulling": "IMAGE_PULL_FAILED", "containerExited": "CONTAINER_EXITED"}
+PULLING = "pulling"  # the provider's word for what failed
 
 
 async def mark_running(work: OperationWork, remote: RemoteInstance, ctx: JobContext) -> Outcome:
@@ -51,12 +52,30 @@ async def mark_running(work: OperationWork, remote: RemoteInstance, ctx: JobCont
     return Done()
 
 
-def failure_reason(remote: RemoteInstance) -> Reason:
-    """Why a machine that should start is down, as far as the provider says."""
-    if remote.status_error is not None:
-        state = remote.status_error.state
-        return Reason(FAILURE_CODES.get(state, "START_FAILED"), remote.status_error.message or state, retryable=False)
-    return Reason("EXITED_EARLY", f"The instance became {remote.status} before it ran.", retryable=True)
+async def fail_down(
+    instance_id: UUID, operation_id: UUID, remote: RemoteInstance, ctx: JobContext, *, last_seen: str | None
+) -> Outcome:
+    """The machine is down: fail the operation and its instance, with what the provider says about it."""
+    async with ctx.write() as session:
+        operation = await operations.lock_open(session, operation_id)
+        if operation is not None:
+            cause = transitions.Cause(operation_id, operation.requested_by)
+            observed = {"observed_at": now(), **observed_fields(remote)}
+            await transitions.update(session, instance_id, cause=cause, **observed)
+            await fail_operation(session, instance_id, operation_id, _failure_reason(remote, last_seen))
+    return Done()
+
+
+def _failure_reason(remote: RemoteInstance, last_seen: str | None) -> Reason:
+    error = remote.status_error
+    if error is not None and error.state == PULLING:
+        return Reason("IMAGE_PULL_FAILED", error.message or error.state, retryable=False)
+    end = find_end(remote, last_seen=last_seen)
+    if end is not None:
+        return Reason(end.reason, end.message, retryable=end.reason == SPOT_RECLAIMED, end=end)
+    if error is not None:
+        return Reason("START_FAILED", error.message or error.state, retryable=False)
+    return Reason("EXITED_EARLY", f"The instance became {remote.status} before it was ready.", retryable=True)
 
 
 def ready_timeout(seconds: int | None, ctx: JobContext) -> timedelta:

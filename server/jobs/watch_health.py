@@ -8,6 +8,7 @@ the results together. A job for each instance would write more rows about itself
 
 import asyncio
 import random
+from dataclasses import replace
 from datetime import timedelta
 
 import structlog
@@ -18,6 +19,7 @@ from server.instances.provider.drift import recover
 from server.jobs.registry import JobContext, handles
 from server.observe import metrics
 from server.probes.plan import CheckPlan, default_plan, probe_targets
+from server.probes.reachability import is_unreachable
 from server.probes.verdict import CheckRound, Health, health_of, merge_outcomes
 from server.probes.watch import (
     SPREAD,
@@ -30,7 +32,7 @@ from server.probes.watch import (
 )
 from server.queue.enqueue import enqueue
 from server.queue.handler import Again, Done, Outcome
-from server.queue.kinds import ProbeWatched, WatchHealth
+from server.queue.kinds import LookAtMachine, ProbeWatched, WatchHealth
 
 log = structlog.get_logger(__name__)
 
@@ -60,6 +62,8 @@ async def probe_watched(_work: ProbeWatched, ctx: JobContext) -> Outcome:
     if batch:
         defaults = default_plan(ctx.settings)
         findings = await asyncio.gather(*(_probe(each, defaults.with_stored(each.health_check), ctx) for each in batch))
+        if ctx.services.reachability.is_network_down(findings):
+            findings = [_without_failure(each) if is_unreachable(each.results) else each for each in findings]
         await _save(findings, defaults, ctx)
     if len(batch) == limit:
         return Again(after=timedelta(0))
@@ -83,6 +87,11 @@ async def _probe(watched: Watched, plan: CheckPlan, ctx: JobContext) -> Finding:
     )
 
 
+def _without_failure(finding: Finding) -> Finding:
+    """A probe that says nothing about the instance counts neither way."""
+    return replace(finding, failures=finding.watched.failures, successes=finding.watched.successes)
+
+
 async def _save(findings: list[Finding], defaults: CheckPlan, ctx: JobContext) -> None:
     """Changes of health first, each in a transaction of its own: if this is interrupted, they are found again."""
     for each in findings:
@@ -101,6 +110,12 @@ async def _save(findings: list[Finding], defaults: CheckPlan, ctx: JobContext) -
                     since=each.watched.since,
                 )
     async with ctx.write() as session:
+        for each in findings:
+            if each.failures == 1 and not each.watched.has_failed:
+                # Its container may have ended. Once per series of failures: the machine of an application that is
+                # merely broken need not be read each time.
+                work = LookAtMachine(each.watched.instance_id)
+                await enqueue(session, work, unique_key=f"look {each.watched.instance_id}")
         await save_findings(session, findings)
 
 

@@ -1,4 +1,4 @@
-"""Polls a spot instance from the reclaim time that the provider announced."""
+"""Reads single machines: a spot instance's from its announced reclaim on, and one whose endpoint does not respond."""
 
 from datetime import timedelta
 
@@ -14,7 +14,7 @@ from server.jobs.failures import look_later
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.novita.transport.concurrency import CallPriority
 from server.queue.handler import Again, Done, Outcome
-from server.queue.kinds import WatchReclaim
+from server.queue.kinds import LookAtMachine, WatchReclaim
 
 RECLAIMABLE = UP | {InstanceStatus.STOPPING}
 POLL_INTERVAL_MAX = timedelta(minutes=1)
@@ -47,3 +47,21 @@ async def watch_reclaim(work: WatchReclaim, ctx: JobContext) -> Outcome:
         after = await transitions.lock(session, instance.id)
     is_over = InstanceStatus(after.status) not in RECLAIMABLE or now() - due > LATE_MAX
     return Done() if is_over else Again(after=growing_pause(now() - due, longest=POLL_INTERVAL_MAX))
+
+
+@handles(LookAtMachine)
+async def look_at_machine(work: LookAtMachine, ctx: JobContext) -> Outcome:
+    """Once; what is not found out now, reconcile finds out later."""
+    async with ctx.read() as session:
+        instance = await session.get_one(Instance, work.instance_id)
+    if instance.novita_id is None or InstanceStatus(instance.status) not in UP:
+        return Done()
+    asked_at = now()
+    try:
+        remote = await ctx.novita.instance(instance.novita_id, priority=CallPriority.POLL)
+    except NovitaError:
+        return Done()
+    async with ctx.write() as session:
+        snapshot = ProviderSnapshot.of(remote, asked_at=asked_at)
+        await apply_snapshot(session, instance.id, snapshot, asked_at=asked_at, cause=transitions.Cause())
+    return Done()

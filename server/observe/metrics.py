@@ -24,6 +24,9 @@ OPERATIONS = Histogram(
 CALLS = Histogram("pilotlight_provider_call_seconds", "Calls to the provider, each try by itself.", "route", "outcome")
 RETRIES = Counter("pilotlight_provider_retries", "Calls that were tried again.", "route")
 CALL_WAITS = Histogram("pilotlight_provider_wait_seconds", "Waiting for leave to call the provider.", "priority")
+MASS_DEGRADATIONS = Counter(
+    "pilotlight_mass_degradations", "Rounds of probes in which most endpoints were unreachable, so that none counted."
+)
 MASS_DISAPPEARANCES = Counter(
     "pilotlight_mass_disappearances", "Answers with so few of our machines that they were not believed."
 )

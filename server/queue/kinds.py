@@ -172,6 +172,15 @@ class WatchReclaim(Work):
 
 
 @dataclass(frozen=True, slots=True)
+class LookAtMachine(Work):
+    """Read a READY instance's machine once, because a probe of its endpoints failed."""
+
+    kind = "LOOK_AT_MACHINE"
+
+    instance_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class WatchHealth(Work):
     """Decide which READY instances are watched, and start the jobs that probe them."""
 

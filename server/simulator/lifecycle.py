@@ -123,9 +123,8 @@ def exit_by_itself(world: World, instance: Instance, *, code: int) -> None:
     """The container's own process ended."""
     if not instance.is_running:
         raise invalid_state()
-    if code:
-        instance.error_state = "containerExited"
-        instance.error_message = f"container exited with code {code}"
+    instance.error_state = "containerExited"
+    instance.error_message = f"container exited with code {code}"
     _leave_running(world, instance, world.clock.wall())
     world.plan(instance, [(world.clock.now(), "exited", "exit"), *_steps_to_keep(instance, keep_spot=False)])
     world.advance()

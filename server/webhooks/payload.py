@@ -48,7 +48,7 @@ OPERATION_FIELDS = {
     name: to_camel(name) for name in ("kind", "status", "phase", "version", "created_at", "started_at", "finished_at")
 }
 # Set to null, in this order, until the body fits.
-DROPPED_IF_TOO_LARGE = ("labels", "endpoints", "failure")
+DROPPED_IF_TOO_LARGE = ("labels", "endpoints", "failure", "exit")
 
 
 def event_body(
@@ -102,10 +102,16 @@ def _instance(row: Mapping[str, Any]) -> dict[str, Any]:
         "id": format_id(INSTANCE, UUID(row["id"])),
         **{field: row.get(name) for name, field in INSTANCE_FIELDS.items()},
         "failure": None if failure is None else {"code": failure, "message": row.get("failure_message") or ""},
+        "exit": _exit(row),
         "pricePerHour": price if is_billed(row["status"], row.get("novita_status")) else None,
         "runningPricePerHour": price,
         "labels": [{"key": key, "value": value} for key, value in sorted(labels.items())],
     }
+
+
+def _exit(row: Mapping[str, Any]) -> dict[str, Any] | None:
+    message = row.get("exit_message")
+    return None if message is None else {"code": row.get("exit_code"), "message": message}
 
 
 def _money(amount_e5: int | None) -> dict[str, Any] | None:
@@ -114,7 +120,12 @@ def _money(amount_e5: int | None) -> dict[str, Any] | None:
 
 def _operation(row: Mapping[str, Any]) -> dict[str, Any]:
     code = row.get("error_code")
-    error = {"code": code, "message": row.get("error_message") or "", "retryable": bool(row.get("error_retryable"))}
+    error = {
+        "code": code,
+        "message": row.get("error_message") or "",
+        "retryable": bool(row.get("error_retryable")),
+        "exitCode": row.get("exit_code"),
+    }
     return {
         "id": format_id(OPERATION, UUID(row["id"])),
         **{field: row.get(name) for name, field in OPERATION_FIELDS.items()},

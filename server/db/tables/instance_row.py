@@ -46,6 +46,8 @@ class InstanceRow(NamedTuple):
     endpoints: list[Any]
     spot_reclaim_at: datetime | None
     observed_at: datetime | None
+    exit_code: int | None
+    exit_message: str | None
     degraded_since: datetime | None
     created_at: datetime
     updated_at: datetime

@@ -13,6 +13,7 @@ from server.db.tables import Instance, ProbeResult
 from server.enums import InstanceStatus, OperationKind, OperationPhase
 from server.instances import attempts, operations, transitions
 from server.instances.provider.absence import GONE_AT_PROVIDER
+from server.instances.provider.ends import SPOT_RECLAIMED, End, find_end, was_reclaimed
 from server.instances.provider.snapshot import ProviderSnapshot
 from server.instances.provider.states import MachineState, observed_fields, state_of
 from server.instances.status import UP
@@ -23,11 +24,7 @@ from server.queue.kinds import MonitorInstance
 
 S = InstanceStatus
 
-SPOT_RECLAIMED = "SPOT_RECLAIMED"
 STOPPED_OUTSIDE = "STOPPED_OUTSIDE"
-CONTAINER_EXITED = "CONTAINER_EXITED"  # by itself
-FROZEN = "FROZEN"  # by the provider, because the account is in arrears
-FREEZING = "freezing"
 STARTED_OUTSIDE = "STARTED_OUTSIDE"
 SEEN_AGAIN = "SEEN_AGAIN"
 CAME_UP_LATE = "CAME_UP_LATE"
@@ -72,14 +69,16 @@ async def apply_snapshot(
     was_gone = instance.failure_code == GONE_AT_PROVIDER
     match state_of(snapshot):
         case MachineState.GOING_DOWN if instance.status in UP:
-            await _transition(session, instance, S.STOPPING, snapshot, cause, reason=_stop_reason(instance, snapshot))
+            end = _end(instance, snapshot)
+            await _transition(session, instance, S.STOPPING, snapshot, cause, reason=end.reason)
             return Change.NOTED
         case MachineState.UP if instance.status == S.STOPPING:  # it did not stop after all
             await _transition(session, instance, S.READY, snapshot, cause)
             return Change.NOTED
         case MachineState.DOWN if instance.status in UP | {S.STOPPING} or was_gone:
-            reason = SEEN_AGAIN if was_gone and not was_reclaimed(snapshot) else _stop_reason(instance, snapshot)
-            await _transition(session, instance, S.EXITED, snapshot, cause, reason=reason)
+            end = _end(instance, snapshot)
+            reason = SEEN_AGAIN if was_gone and not was_reclaimed(snapshot) else end.reason
+            await _transition(session, instance, S.EXITED, snapshot, cause, reason=reason, **end.columns)
             return Change.RECLAIMED if reason == SPOT_RECLAIMED else Change.STOPPED
         case MachineState.UP if may_recover(instance.failure_code):
             return await _started(session, instance, snapshot, cause, CAME_UP_LATE)
@@ -134,13 +133,6 @@ def expected_status(status: InstanceStatus, snapshot: ProviderSnapshot | None) -
     return status
 
 
-def was_reclaimed(snapshot: ProviderSnapshot) -> bool:
-    """The reclaim time alone is not enough: the machine may have been stopped between the notice and that time."""
-    if snapshot.spot_reclaim_at is None:
-        return False
-    return snapshot.spot_status in ("reclaiming", "terminated") or snapshot.spot_reclaim_at <= now()
-
-
 async def fail_abandoned_create(session: AsyncSession, instance_id: UUID) -> bool:
     """Fail a CREATING instance without an open operation, a machine or a live attempt.
 
@@ -162,13 +154,8 @@ async def fail_abandoned_create(session: AsyncSession, instance_id: UUID) -> boo
     return True
 
 
-def _stop_reason(instance: Instance, snapshot: ProviderSnapshot) -> str:
-    if was_reclaimed(snapshot):
-        return SPOT_RECLAIMED
-    if snapshot.status == FREEZING or instance.novita_status == FREEZING:
-        return FROZEN
-    error = snapshot.status_error
-    return CONTAINER_EXITED if error is not None and error.state == "containerExited" else STOPPED_OUTSIDE
+def _end(instance: Instance, snapshot: ProviderSnapshot) -> End:
+    return find_end(snapshot, last_seen=instance.novita_status) or End(STOPPED_OUTSIDE, "")
 
 
 async def _transition(
@@ -179,12 +166,13 @@ async def _transition(
     cause: transitions.Cause,
     *,
     reason: str | None = None,
+    **fields: Any,
 ) -> None:
     """To the status that the provider's state stands for, without an operation."""
     observed: dict[str, Any] = {"observed_at": now(), **observed_fields(snapshot)}
     if to is S.READY and not observed["endpoints"]:
         del observed["endpoints"]  # lists leave addresses out, which does not mean that they are gone
-    await transitions.transition(session, instance.id, to, cause=cause, status_reason=reason, **observed)
+    await transitions.transition(session, instance.id, to, cause=cause, status_reason=reason, **fields, **observed)
 
 
 async def _note(

@@ -28,6 +28,7 @@ class CheckView:
     status: str
     status_since: datetime
     novita_id: str | None
+    novita_status: str | None
     health_check: dict[str, Any]
     ports: list[Any]
     endpoints: list[Any]
@@ -55,6 +56,7 @@ class CheckViews:
                 Instance.status,
                 Instance.status_since,
                 Instance.novita_id,
+                Instance.novita_status,
                 Instance.health_check,
                 Instance.ports,
                 Instance.endpoints,

@@ -13,6 +13,8 @@ from server.instances import transitions
 from server.instances.drafts import Port
 from server.probes.plan import HealthCheckDraft
 from server.queue.kinds import CheckHealth
+from server.simulator import lifecycle
+from tests.support.lifecycle import hasten
 from tests.support.waiting import until
 from tests.support.world import World
 
@@ -40,6 +42,10 @@ def listens(port: int) -> bool:
 
 def mode(world: World, machine: str, port: int, how: str) -> None:
     world.simulator.world.endpoint_modes[machine, port] = how
+
+
+async def seen(world: World, instance_id: UUID, status: str) -> bool:
+    return (await world.instance(instance_id))["novita_status"] == status
 
 
 async def rounds(world: World, many: int) -> None:
@@ -204,6 +210,60 @@ async def test_failed_check_on_demand_changes_no_status(world: World):
     row = await world.instance(instance_id)
     assert (row["status"], row["health"], row["version"]) == (S.READY, "UNHEALTHY", version + 1)
     assert await world.value("SELECT count(*) FROM job") == 0
+
+
+async def test_container_that_ends_during_its_checks_is_noticed_in_the_next_round(world: World):
+    instance_id, operation_id, machine = await checking(world)
+    mode(world, machine, 80, "503")
+    await rounds(world, 1)
+    lifecycle.exit_by_itself(world.simulator.world, world.simulator.world.instance(machine), code=3)
+
+    operation = await world.work_until_over(operation_id)
+
+    message = "container exited with code 3"
+    assert (operation["error_code"], operation["error_message"], operation["exit_code"]) == (
+        "CONTAINER_EXITED",
+        message,
+        3,
+    )
+    row = await world.instance(instance_id)
+    assert (row["status"], row["failure_code"], row["exit_code"], row["exit_message"], row["novita_status"]) == (
+        S.FAILED,
+        "CONTAINER_EXITED",
+        3,
+        message,
+        "exited",
+    )
+    finished, failed = (await world.events(instance_id))[-2:]
+    assert (finished.type, finished.data["operation"]["exit_code"]) == ("operation.finished", 3)
+    assert (failed.type, failed.data["instance"]["exit_code"]) == ("instance.failed", 3)
+
+
+async def test_machine_that_is_frozen_during_its_checks_says_so(world: World):
+    instance_id, operation_id, machine = await checking(world)
+    mode(world, machine, 80, "503")
+    await rounds(world, 1)
+    world.simulator.world.set_speed(0.001)
+    lifecycle.freeze(world.simulator.world, world.simulator.world.instance(machine))
+    await world.work_until(lambda: seen(world, instance_id, "freezing"))
+    hasten(world)
+
+    operation = await world.work_until_over(operation_id)
+
+    assert operation["error_code"] == "FROZEN"
+    assert (await world.instance(instance_id))["failure_code"] == "FROZEN"
+
+
+async def test_provider_that_does_not_answer_keeps_no_endpoint_from_being_probed(world: World):
+    instance_id, _, machine = await checking(world)
+    mode(world, machine, 80, "503")
+    await rounds(world, 1)
+    world.outage()
+    mode(world, machine, 80, "")
+
+    await rounds(world, 1)
+
+    assert (await world.instance(instance_id))["status"] == S.READY
 
 
 async def test_successful_check_on_demand_makes_an_unhealthy_instance_ready(world: World):

@@ -141,7 +141,7 @@ async def test_instance_that_exits_before_it_ran_has_failed(world: World):
     operation = await world.work_until_over(operation_id)
 
     assert (operation["error_code"], operation["error_retryable"]) == ("EXITED_EARLY", True)
-    assert (await world.instance(instance_id))["failure_message"] == "The instance became exited before it ran."
+    assert (await world.instance(instance_id))["failure_message"] == "The instance became exited before it was ready."
 
 
 async def test_endpoints_that_never_answer_fail_the_health_check_and_say_which(world: World):

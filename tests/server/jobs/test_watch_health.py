@@ -7,14 +7,18 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import orjson
 import pytest
 
 from server.db.tables import Instance
 from server.enums import InstanceStatus
 from server.instances import transitions
 from server.jobs.watch_health import INSTANCES_PER_JOB, JOBS_MAX
+from server.observe import metrics
 from server.queue.kinds import WatchHealth
+from server.simulator import lifecycle
 from tests.server.probes.servers import page, serving
+from tests.support.machines import make_running
 from tests.support.receiver import Receiver
 from tests.support.world import World
 
@@ -44,8 +48,13 @@ async def application() -> AsyncIterator[Application]:
 
 
 async def put(world: World, application: Application, **fields: Any) -> Instance:
-    endpoints = [{**PORTS[0], "address": application.address}]
-    return await world.put(**{"ports": PORTS, "endpoints": endpoints, "novita_id": "m1", **fields})
+    return await world.put(
+        **{"ports": PORTS, "endpoints": _endpoints(application.address), "novita_id": "m1", **fields}
+    )
+
+
+def _endpoints(address: str) -> list[dict[str, Any]]:
+    return [{**PORTS[0], "address": address}]
 
 
 async def refresh(world: World) -> int:
@@ -132,6 +141,41 @@ async def test_instance_that_failed_otherwise_or_whose_machine_is_down_is_not_wa
     await put(world, application, status=S.FAILED, novita_status="exited", **unhealthy)
 
     assert await refresh(world) == 0
+
+
+async def test_container_that_ended_is_noticed_after_the_first_failed_probe(world: World, application: Application):
+    (machine,) = await make_running(world, 1)
+    instance = await put(world, application, novita_id=machine, novita_status="running")
+    await watch(world)
+    lifecycle.exit_by_itself(world.simulator.world, world.simulator.world.instance(machine), code=1)
+    application.status = 502
+
+    await probe(world)
+    await world.work_until_status(instance.id, S.EXITED)
+
+    row = await world.instance(instance.id)
+    assert (row["status_reason"], row["exit_code"]) == ("CONTAINER_EXITED", 1)
+
+
+async def test_a_network_of_our_own_that_fails_degrades_no_instance(world: World, application: Application):
+    working, down = (orjson.dumps(_endpoints(each)).decode() for each in (application.address, "http://127.0.0.1:9"))
+    rows = [await put(world, application, novita_id=f"m{number}") for number in range(4)]
+    await watch(world)
+    for row in rows[1:]:
+        await world.execute("UPDATE instance SET endpoints = $2 WHERE id = $1", row.id, down)
+    before = metrics.MASS_DEGRADATIONS.of()
+
+    await probe(world, times=4)
+
+    assert [(await world.instance(row.id))["degraded_since"] for row in rows] == [None] * 4
+    assert metrics.MASS_DEGRADATIONS.of() > before
+
+    await world.execute("UPDATE instance SET endpoints = $2 WHERE id = $1", rows[1].id, working)
+    await world.execute("UPDATE instance SET endpoints = $2 WHERE id = $1", rows[2].id, working)
+    await probe(world, times=4)
+
+    degraded = [(await world.instance(row.id))["degraded_since"] is not None for row in rows]
+    assert degraded == [False, False, False, True]
 
 
 async def test_a_success_between_failures_begins_the_count_again(world: World, application: Application):

@@ -9,7 +9,7 @@ import pytest
 from server.clock import new_id, now
 from server.db.database import Database
 from server.db.timeouts import Timeouts
-from server.enums import Billing, InstanceStatus, Role
+from server.enums import Billing, InstanceStatus, OperationKind, Role
 from server.errors import IllegalTransition, Invalid, NotFound, NovitaError, Refused
 from server.instances import transitions
 from server.instances.commands.adopt import AdoptDraft, adopt_instance
@@ -20,6 +20,7 @@ from server.instances.provider.unlinked import Origin
 from server.queue.kinds import Reconcile
 from server.simulator import lifecycle
 from server.simulator.faults import Fault, FaultKind
+from tests.support.lifecycle import ask
 from tests.support.machines import (
     make_machine,
     make_running,
@@ -392,14 +393,27 @@ def _writes(world: World) -> int:
     return sum(many for route, many in world.simulator.world.calls.items() if route.startswith("POST"))
 
 
-async def test_an_instance_whose_container_ended_by_itself_was_not_stopped_outside(world: World):
+@pytest.mark.parametrize("code", [0, 137])
+async def test_an_instance_whose_container_ended_by_itself_keeps_the_code_and_the_message(world: World, code: int):
     instance_id, machine = await _ready(world)
-    lifecycle.exit_by_itself(world.simulator.world, world.simulator.world.instance(machine), code=3)
+    lifecycle.exit_by_itself(world.simulator.world, world.simulator.world.instance(machine), code=code)
 
     await reconcile(world.database, world.novita)
 
+    message = f"container exited with code {code}"
     row = await world.instance(instance_id)
     assert (row["status"], row["status_reason"]) == (S.EXITED, "CONTAINER_EXITED")
+    assert (row["exit_code"], row["exit_message"]) == (code, message)
+    exited = (await world.events(instance_id))[-1]
+    assert (exited.type, exited.data["instance"]["exit_code"], exited.data["instance"]["exit_message"]) == (
+        "instance.exited",
+        code,
+        message,
+    )
+
+    await ask(world, OperationKind.START, instance_id)
+    row = await world.instance(instance_id)
+    assert (row["exit_code"], row["exit_message"]) == (None, None)
 
 
 async def test_a_frozen_instance_says_so(world: World):
