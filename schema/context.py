@@ -85,7 +85,9 @@ class Context:
     @property
     def loaders(self) -> Loaders:
         if self._loaders is None:  # created on first use: most requests need none
-            self._loaders = Loaders(self._services.database, self.caller, keep=not self._is_socket)
+            self._loaders = Loaders(
+                self._services.database, self._services.catalog, self.caller, keep=not self._is_socket
+            )
         return self._loaders
 
     async def is_server_admin(self) -> bool:

@@ -14,6 +14,9 @@ TOKEN = "tok"
 JOB = "job"
 DELIVERY = "dlv"
 PROJECT = "prj"
+TEMPLATE = "tpl"
+REGISTRY_AUTH = "auth"
+PRODUCT = "prod"
 
 UNUSED_ID = UUID(int=0)  # no row has this id
 
@@ -57,6 +60,16 @@ def parse_number(prefix: str, id: str, path: tuple[str, ...] = ()) -> int:
     if actual == prefix and rest.isascii() and rest.isdigit() and len(rest) <= 18:
         return int(rest)
     raise NotFound(NOUNS[prefix], path)
+
+
+def format_provider_id(prefix: str, *parts: str) -> str:
+    """For objects of the provider, which are known by its own ids."""
+    return f"{prefix}_{':'.join(parts)}"
+
+
+def provider_id(prefix: str, id: str) -> str:
+    """The provider's id; callers may give it in either form."""
+    return id.removeprefix(f"{prefix}_")
 
 
 @strawberry.interface(description="An object with a global id; load it with `node` or `nodes`.")

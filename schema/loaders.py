@@ -12,6 +12,8 @@ from strawberry.dataloader import DataLoader
 from server.auth.caller import Caller
 from server.auth.projects import get_projects
 from server.auth.token_admin import get_tokens
+from server.catalog.catalog import Catalog, RegistryAuth
+from server.catalog.offers import Offer, offers
 from server.db.database import Database
 from server.db.tables import (
     Attempt,
@@ -24,6 +26,9 @@ from server.db.tables import (
     Project,
     Token,
 )
+from server.enums import InstanceKind
+from server.events.event import Cursor, Event
+from server.events.replay import cursor_now, get_events
 from server.instances.queries import fast_page
 from server.instances.queries import operations as reads
 from server.probes.results import results_of
@@ -49,8 +54,9 @@ class StoredEnv(NamedTuple):
 class Loaders:
     """`keep` is off for WebSockets: rows read for one message must not be reused for a later one."""
 
-    def __init__(self, database: Database, caller: Caller, *, keep: bool) -> None:
+    def __init__(self, database: Database, catalog: Catalog, caller: Caller, *, keep: bool) -> None:
         self._database = database
+        self._catalog = catalog
         self._project_id = caller.project_id
         self.keep = keep
         self._newest: dict[int, DataLoader[UUID, list[Operation]]] = {}
@@ -143,6 +149,31 @@ class Loaders:
     async def job(self, ids: list[int]) -> list[JobView | None]:
         async with self._database.read() as session:
             by_id = await get_jobs(session, ids, project_id=self._project_id)
+        return [by_id.get(id) for id in ids]
+
+    @_loader
+    async def event(self, ids: list[UUID]) -> list[tuple[Event, Cursor] | None]:
+        """Events with their cursors."""
+        async with self._database.read() as session:
+            by_id = await get_events(session, ids, project_id=self._project_id)
+            epoch = (await cursor_now(session)).epoch
+        found = [by_id.get(id) for id in ids]
+        return [None if event is None else (event, Cursor(epoch, event.position)) for event in found]
+
+    @_loader
+    async def registry_auth(self, ids: list[str]) -> list[RegistryAuth | None]:
+        """By the provider's ids."""
+        by_id = {auth.id: auth for auth in await self._catalog.registry_auths()}
+        return [by_id.get(id) for id in ids]
+
+    @_loader
+    async def offer(self, ids: list[tuple[InstanceKind, str, str]]) -> list[Offer | None]:
+        """By kind and the provider's ids of region and product."""
+        by_id: dict[tuple[InstanceKind, str, str], Offer] = {}
+        for kind in {kind for kind, _, _ in ids}:
+            regions = list({cluster_id for of, cluster_id, _ in ids if of is kind})
+            for offer in await offers(self._catalog, regions=regions, is_cpu=kind is InstanceKind.CPU):
+                by_id[kind, offer.region.id, offer.product.id] = offer
         return [by_id.get(id) for id in ids]
 
     @_loader

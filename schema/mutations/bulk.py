@@ -35,7 +35,7 @@ class InstancesInput(MutationInput):
 
 @strawberry.type(description="Result for one instance of a bulk request.")
 class InstanceResult(AcceptedInstance):
-    id: strawberry.ID = strawberry.field(description="The id from the input.")
+    instance_id: strawberry.ID = strawberry.field(description="The id from the input.")
     errors: list[MutationError] = strawberry.field(
         description="Reasons why this instance was refused; empty if accepted.", default_factory=list["MutationError"]
     )
@@ -49,7 +49,7 @@ class ResultsPayload(Payload):
     )
 
     def errors_only(self) -> Self:
-        results = [InstanceResult(id=each.id, errors=each.errors) for each in self.results]
+        results = [InstanceResult(instance_id=each.instance_id, errors=each.errors) for each in self.results]
         return type(self)(errors=self.errors, results=results)
 
 
@@ -106,8 +106,8 @@ async def _each(info: Info, input: InstancesInput, mutation: str, verb: Verb) ->
                 instance_id = ids.parse(ids.INSTANCE, id, ("input", "ids", str(input.ids.index(id))))
                 accepted = await verb(instance_id, None if key is None else f"{key} {id}")
             except Refused as refused:
-                return InstanceResult(id=id, errors=list(await errors_of(refused, info)))
-        return InstanceResult.of(accepted, info, id=id)
+                return InstanceResult(instance_id=id, errors=list(await errors_of(refused, info)))
+        return InstanceResult.of(accepted, info, instance_id=id)
 
     distinct = list(dict.fromkeys(input.ids))
     results = dict(zip(distinct, await asyncio.gather(*map(one, distinct)), strict=True))

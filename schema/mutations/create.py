@@ -124,7 +124,7 @@ class CreateInstanceInput(MutationInput):
             unreadable.append(Problem("INVALID_ENV", "A name is given twice.", ("input", "env")))
         if not are_unique(self.labels or []):
             unreadable.append(Problem("INVALID_LABEL", "A name is given twice.", ("input", "labels")))
-        template_id, image = self.template_id, self.image
+        template_id, image, auth_id = self.template_id, self.image, self.registry_auth_id
         if self.source is not None:
             if template_id is not None or image is not None:
                 message = "Give exactly one of source, templateId and image."
@@ -134,9 +134,9 @@ class CreateInstanceInput(MutationInput):
         return convert(
             drafts.CreateDraft,
             self,
-            template_id=None if template_id is None else str(template_id),
+            template_id=None if template_id is None else ids.provider_id(ids.TEMPLATE, template_id),
             image=image,
-            registry_auth_id=None if self.registry_auth_id is None else str(self.registry_auth_id),
+            registry_auth_id=None if auth_id is None else ids.provider_id(ids.REGISTRY_AUTH, auth_id),
             regions=tuple(self.regions or ()),
             max_hourly_price_e5=None if price is None else price.amount_micros // MICROS_PER_E5,
             env=None if self.env is None else mapping(self.env),

@@ -25,7 +25,7 @@ from schema.types.catalog import (
 from server.catalog.offers import offers
 from server.conversion import convert
 from server.enums import InstanceKind, Role
-from server.errors import ProviderNotFound, Refused
+from server.errors import Refused
 from server.instances.availability import refuse
 from server.instances.quote import Defaults, quote_draft
 
@@ -85,14 +85,9 @@ class CatalogQueries:
     async def template(
         self,
         info: Info,
-        id: Annotated[strawberry.ID, strawberry.argument(description="The provider's id of the template.")],
+        id: Annotated[strawberry.ID, strawberry.argument(description="Id of the template, ours or the provider's.")],
     ) -> Template | None:
-        if not 1 <= len(id) <= MAX_TEXT_LENGTH:
-            return None
-        try:
-            return Template.of(await info.context.services.catalog.template(str(id)))
-        except ProviderNotFound:
-            return None
+        return await Template.load(info, id)
 
     @strawberry.field(
         description="Stored credentials for image registries, without passwords.",

@@ -7,8 +7,11 @@ from enum import StrEnum
 
 import strawberry
 
+from schema import ids
+from schema.context import Info
 from schema.enums import described
 from schema.errors import MutationError
+from schema.ids import Node
 from schema.inputs import First
 from schema.pagination import Edge, ListConnection, check_first
 from schema.types.instance import EnvVariable, Port, Tool, tools_of
@@ -18,8 +21,11 @@ from server.catalog.catalog import Template as CatalogTemplate
 from server.catalog.offers import Offer
 from server.conversion import convert
 from server.enums import InstanceKind
+from server.errors import ProviderNotFound
 from server.instances import quote as domain
 from server.instances.placement import Candidate, RegionRefusal
+
+MAX_TEMPLATE_ID = 255  # characters
 
 
 @strawberry.type(description="A region where instances can be created.")
@@ -41,8 +47,8 @@ STALE = "Whether the provider could not be read in time, so that price and stock
 
 
 @strawberry.type(description="A machine type in one region.")
-class Product:
-    id: strawberry.ID = strawberry.field(description="The provider's id; the same in all regions.")
+class Product(Node):
+    novita_id: str = strawberry.field(description="The provider's id; the same in all regions.")
     name: str = strawberry.field(description="Product name, such as RTX 4090 24GB; use it as `productName`.")
     kind: InstanceKind = strawberry.field(
         description="Whether it has GPUs. Of a CPU product, what is said per GPU holds for the whole machine."
@@ -71,7 +77,8 @@ class Product:
         return convert(
             cls,
             product,
-            id=strawberry.ID(product.id),
+            id=product_node_id(kind, offer.region.id, product.id),
+            novita_id=product.id,
             kind=kind,
             region=Region.of(offer.region),
             min_rootfs_size_gb=product.min_rootfs_gb,
@@ -83,6 +90,11 @@ class Product:
             fetched_at=offer.fetched_at,
             stale=offer.is_stale,
         )
+
+
+def product_node_id(kind: InstanceKind, cluster_id: str, product_id: str) -> strawberry.ID:
+    """A product is one in its region: the provider uses the same id in several regions."""
+    return strawberry.ID(ids.format_provider_id(ids.PRODUCT, kind.value.lower(), cluster_id, product_id))
 
 
 class TemplateChannel(StrEnum):
@@ -113,12 +125,14 @@ described(
 
 
 @strawberry.type(description="A template for instances, stored at the provider.")
-class Template:
-    id: strawberry.ID = strawberry.field(description="Template id; use it as `templateId`.")
+class Template(Node):
+    novita_id: str = strawberry.field(description="The provider's id; `templateId` accepts this and `id`.")
     name: str = strawberry.field(description="Name of the template.")
     channel: TemplateChannel = strawberry.field(description="Origin of the template.")
     image: str = strawberry.field(description="Container image.")
-    registry_auth_id: strawberry.ID | None = strawberry.field(description="Registry credential for a private image.")
+    registry_auth_id: strawberry.ID | None = strawberry.field(
+        description="Id of the registry credential for a private image."
+    )
     command: str | None = strawberry.field(description="Start command; null if it is the image's.")
     entrypoint: str | None = strawberry.field(description="Entrypoint; null if it is the image's.")
     tools: list[Tool] = strawberry.field(description="Tools that run beside the container.")
@@ -132,14 +146,26 @@ class Template:
     )
 
     @classmethod
+    async def load(cls, info: Info, id: str) -> "Template | None":
+        """By our id or the provider's; the catalog reads each only once."""
+        template_id = ids.provider_id(ids.TEMPLATE, id)
+        if not 1 <= len(template_id) <= MAX_TEMPLATE_ID:
+            return None
+        try:
+            return cls.of(await info.context.services.catalog.template(template_id))
+        except ProviderNotFound:
+            return None
+
+    @classmethod
     def of(cls, template: CatalogTemplate) -> "Template":
         auth = template.image_auth_id
         return convert(
             cls,
             template,
-            id=strawberry.ID(template.id),
+            id=strawberry.ID(ids.format_provider_id(ids.TEMPLATE, template.id)),
+            novita_id=template.id,
             channel=TemplateChannel.of(template.channel),
-            registry_auth_id=None if auth is None else strawberry.ID(auth),
+            registry_auth_id=None if auth is None else _auth_id(auth),
             command=template.start_command,
             rootfs_size_gb=template.rootfs_gb,
             ports=[Port(port=port.port, type=port.type) for port in template.ports],
@@ -160,14 +186,18 @@ class TemplateConnection(ListConnection[TemplateEdge, Template]):
 
 
 @strawberry.type(name="RegistryAuth", description="A credential for an image registry, stored at the provider.")
-class RegistryAuthType:
-    id: strawberry.ID = strawberry.field(description="Credential id; use it as `registryAuthId`.")
+class RegistryAuthType(Node):
+    novita_id: str = strawberry.field(description="The provider's id; `registryAuthId` accepts this and `id`.")
     name: str = strawberry.field(description="Host name of the registry, or a label.")
     username: str = strawberry.field(description="User name. The password is never shown.")
 
     @classmethod
     def of(cls, auth: RegistryAuth) -> "RegistryAuthType":
-        return convert(cls, auth)
+        return convert(cls, auth, id=_auth_id(auth.id), novita_id=auth.id)
+
+
+def _auth_id(auth_id: str) -> strawberry.ID:
+    return strawberry.ID(ids.format_provider_id(ids.REGISTRY_AUTH, auth_id))
 
 
 @strawberry.type(description="One region and billing mode, evaluated.")
@@ -176,20 +206,20 @@ class QuoteCandidate:
     region: str = strawberry.field(description="Region code.")
     billing_mode: BillingMode | None = strawberry.field(description="Billing mode.")
     accepted: bool = strawberry.field(description="Whether it could be created now.")
-    product_id: strawberry.ID | None = strawberry.field(description="Product that would be used.")
+    product_id: strawberry.ID | None = strawberry.field(description="Id of the product that would be used.")
     price_per_hour: Money | None = strawberry.field(description="Price per hour of the whole instance.")
     reason_code: str | None = strawberry.field(description="Reason code if refused.")
     reason_message: str | None = strawberry.field(description="Reason as readable text if refused.")
 
     @classmethod
-    def of(cls, rank: int, evaluated: Candidate | RegionRefusal) -> "QuoteCandidate":
+    def of(cls, rank: int, evaluated: Candidate | RegionRefusal, kind: InstanceKind) -> "QuoteCandidate":
         is_accepted = isinstance(evaluated, Candidate)
         return cls(
             rank=rank,
             region=evaluated.region,
             billing_mode=BillingMode.of(evaluated.billing_mode),
             accepted=is_accepted,
-            product_id=strawberry.ID(evaluated.product_id) if is_accepted else None,
+            product_id=product_node_id(kind, evaluated.cluster_id, evaluated.product_id) if is_accepted else None,
             price_per_hour=Money.of(evaluated.price_per_hour_e5) if is_accepted else None,
             reason_code=None if is_accepted else evaluated.code,
             reason_message=None if is_accepted else evaluated.message,
@@ -218,7 +248,8 @@ class Quote:
     @classmethod
     def of(cls, quote: domain.Quote, errors: Sequence[MutationError] = ()) -> "Quote":
         placement = quote.placement
-        candidates = [QuoteCandidate.of(rank, each) for rank, each in enumerate(placement.evaluated, start=1)]
+        kind = InstanceKind.GPU if quote.requirements.gpu_count else InstanceKind.CPU
+        candidates = [QuoteCandidate.of(rank, each, kind) for rank, each in enumerate(placement.evaluated, start=1)]
         best = next((candidate for candidate in candidates if candidate.accepted), None)
         return cls(
             candidates=candidates,

@@ -9,6 +9,7 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
+from schema.ids import Node
 from schema.pagination import Connection, Edge
 from schema.types.health import InstanceHealth
 from schema.types.instance import Instance
@@ -47,9 +48,8 @@ class EventAttempt:
 
 
 @strawberry.type(description="One event: what changed, and the state right after it.")
-class InstanceEvent:
+class InstanceEvent(Node):
     token_row_id: strawberry.Private[UUID | None]
-    id: strawberry.ID = strawberry.field(description="Event id; the same in subscriptions, queries and webhooks.")
     cursor: str = strawberry.field(description="Cursor: pass it as `after` to continue behind this event.")
     type: str = strawberry.field(description=TYPES)
     occurred_at: datetime = strawberry.field(description="Time of the event.")

@@ -1,6 +1,6 @@
 """Reads the log from its tables: pages of past events, and the position that a transaction sees."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -31,6 +31,7 @@ PAGE_OF_INSTANCES = f"""
 # partitions, and planning considers every partition that a statement might touch.
 FIRST_SPAN = PARTITION_SIZE
 OF_TYPES = "AND type = ANY (CAST(:types AS text[]))"
+BY_IDS = text(f"SELECT {COLUMNS} FROM event WHERE id = ANY (CAST(:ids AS uuid[])) AND project_id = :project_id")
 STATE = text("SELECT epoch, head FROM event_log")
 IS_KEPT = text("SELECT EXISTS (SELECT FROM event WHERE position = :position)")
 
@@ -79,6 +80,12 @@ async def page_of_events(
     if after is not None and after < through:
         await _refuse_unless_kept(session, after + 1)
     return events
+
+
+async def get_events(session: AsyncSession, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, Event]:
+    """The project's events with these ids, as far as the log keeps them."""
+    rows = await session.execute(BY_IDS, {"ids": list(ids), "project_id": project_id})
+    return {event.id: event for event in map(event_of, rows.mappings())}
 
 
 async def position_now(session: AsyncSession) -> int:

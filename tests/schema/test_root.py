@@ -162,11 +162,11 @@ def _is_full(type: object) -> bool:
     return isinstance(inner, GraphQLList) and isinstance(inner.of_type, GraphQLNonNull)
 
 
-def test_ids_of_ours_belong_to_nodes():
-    own = {each.name for each in OUTPUTS if "id" in each.fields} - ROOTS
+def test_an_object_has_an_id_exactly_if_it_is_a_node():
+    own = {each.name for each in OUTPUTS if "id" in each.fields}
     nodes = {each.name for each in OUTPUTS if "Node" in [face.name for face in each.interfaces]} | {"Node"}
-    # The provider's own things, a line of the log (found by its cursor), and what became of an id that was given.
-    assert own - nodes == {"Product", "Template", "RegistryAuth", "InstanceEvent", "InstanceResult"}
+    assert own == nodes
+    assert {str(each.fields["id"].type) for each in OUTPUTS if "id" in each.fields} == {"ID!"}
 
 
 def test_alternatives_are_one_of():

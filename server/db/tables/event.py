@@ -40,6 +40,7 @@ class LoggedEvent(Base):
     __table_args__ = (
         Index("event_by_project", "project_id", "position"),
         Index("event_by_instance", "instance_id", "position"),
+        Index("event_by_id", "id"),
         {"postgresql_partition_by": "RANGE (position)"},
     )
 

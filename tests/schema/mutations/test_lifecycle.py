@@ -115,7 +115,7 @@ async def test_an_operation_is_cancelled_and_a_cancelled_create_is_gone(api: Api
 
 
 BULK = f"""mutation ($ids: [ID!]!, $key: String) {{ %s(input: {{ids: $ids, idempotencyKey: $key}}) {{
-    results {{ id replayed instance {{ id status }} operation {{ id }} {ERRORS} }} {ERRORS} }} }}"""
+    results {{ instanceId replayed instance {{ id status }} operation {{ id }} {ERRORS} }} {ERRORS} }} }}"""
 
 
 async def test_many_are_stopped_each_with_its_own_result(api: Api):
@@ -127,7 +127,7 @@ async def test_many_are_stopped_each_with_its_own_result(api: Api):
 
     assert payload["errors"] == []
     results = payload["results"]
-    assert [result["id"] for result in results] == given
+    assert [result["instanceId"] for result in results] == given
     assert [[error["code"] for error in result["errors"]] for result in results] == [
         [],
         ["INSTANCE_NOT_STOPPABLE"],

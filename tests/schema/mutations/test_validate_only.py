@@ -161,10 +161,10 @@ async def _asked(api: Api, things: Things, name: str, input: dict[str, Any]) -> 
 
 async def test_each_item_of_a_batch_reports_what_would_be_refused(api: Api, things: Things):
     document = """mutation ($ids: [ID!]!) { stopInstances(input: {ids: $ids, validateOnly: true}) {
-        results { id instance { id } operation { id } replayed errors { code } } errors { code } } }"""
+        results { instanceId instance { id } operation { id } replayed errors { code } } errors { code } } }"""
     results = (await api.ask(document, ids=[things.ready, things.exited, "inst_x"])).data["stopInstances"]["results"]
 
-    assert [(each["id"], [error["code"] for error in each["errors"]]) for each in results] == [
+    assert [(each["instanceId"], [error["code"] for error in each["errors"]]) for each in results] == [
         (things.ready, []),
         (things.exited, ["INSTANCE_NOT_STOPPABLE"]),
         ("inst_x", ["INSTANCE_NOT_FOUND"]),

@@ -49,7 +49,7 @@ async def test_regions_templates_and_registry_auths_are_read_without_secrets(wor
     assert data["template"]["ports"] == [{"port": 8080, "type": "http"}, {"port": 22, "type": "tcp"}]
     assert data["missing"] is None
     assert data["template"]["registryAuthId"] == data["registryAuths"][0]["id"]
-    assert [each["name"] for each in schema["__type"]["fields"]] == ["id", "name", "username"]
+    assert [each["name"] for each in schema["__type"]["fields"]] == ["id", "novitaId", "name", "username"]
     assert "password" not in str(data)
 
 

@@ -15,7 +15,7 @@ from server.db.notify import Notifier
 from server.errors import CursorExpired, Refused
 from server.events import replay
 from server.events.event import Cursor
-from server.events.replay import check_cursor, cursor_now, page_of_events, position_now
+from server.events.replay import BY_IDS, check_cursor, cursor_now, get_events, page_of_events, position_now
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
 from tests.support.waiting import until
@@ -186,3 +186,28 @@ async def test_pages_come_from_the_index_that_fits(database: Database, sequencer
             assert "Sort" not in plan
     finally:
         await connection.close()
+
+
+async def test_an_event_is_found_by_its_id_among_many_of_its_project(database: Database, sequencer: Sequencer):
+    await until(lambda: sequencer.is_leader)
+    async with database.write() as session:
+        await session.execute(
+            text("""
+                INSERT INTO outbox (id, type, project_id, data)
+                SELECT gen_random_uuid(), 'x', :project, '{}' FROM generate_series(1, 5000)
+            """),
+            {"project": PROJECT},
+        )
+    await until(lambda: settled(database))
+    connection = await database.connect()
+    try:
+        await connection.execute("ANALYZE event")
+        wanted = await connection.fetchval("SELECT id FROM event WHERE project_id = $1 LIMIT 1", PROJECT)
+        query = BY_IDS.text.replace(":ids", f"'{{{wanted},{new_id()}}}'").replace(":project_id", f"'{PROJECT}'")
+        plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {query}"))
+        assert "event_from_1_id_idx" in plan, plan
+    finally:
+        await connection.close()
+    async with database.read() as session:
+        assert list(await get_events(session, [wanted, new_id()], project_id=PROJECT)) == [wanted]
+        assert await get_events(session, [wanted], project_id=new_id()) == {}
