@@ -135,6 +135,13 @@ class Cache(Generic[Value]):
             if expires > time.monotonic():
                 self._evictions += 1
 
+    async def change(self, key: str, change: Callable[[Value], Value]) -> None:
+        """Change a cached value; a load in progress is still returned to its callers but not stored."""
+        cached = await self._lookup(key)
+        self._loads.pop(key, None)
+        if cached is not None:
+            await self.put(key, change(cached[0]))
+
     async def drop(self, key: str) -> None:
         """Remove one value; a load in progress is still returned to its callers but not stored."""
         self._loads.pop(key, None)

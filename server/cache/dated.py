@@ -56,6 +56,18 @@ class DatedCache(Generic[Value]):
                 raise
             return replace(entry, is_stale=True)
 
+    async def change(self, key: str, change: Callable[[Value], Value]) -> None:
+        """Change a cached value, which keeps its age."""
+        await self._cache.change(key, lambda entry: replace(entry, value=change(entry.value)))
+
+    async def complete(self, key: str, entry: Dated[Value], load: Callable[[], Awaitable[Value]]) -> Dated[Value]:
+        """Replace `entry` by what `load` returns, with the age of `entry`; one load for all that call at once."""
+
+        async def load_dated() -> Dated[Value]:
+            return Dated(await load(), entry.fetched_at)
+
+        return await self._cache.reload(key, load_dated)
+
     def is_fresh(self, key: str) -> bool:
         """Whether `get` would return without a load or a call to Redis."""
         return self._cache.is_cached(key, beyond=self._stale_for)

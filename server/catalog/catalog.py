@@ -1,8 +1,8 @@
 """The provider's regions, products, templates and registry credentials, read through caches."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TypeVar
 
@@ -34,6 +34,30 @@ Item = TypeVar("Item", Network, Template)
 Listing = Dated[Sequence[Product]]
 
 
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Products of one region and billing mode. What is known about the `forgotten` ones, by id, is outdated."""
+
+    items: tuple[Product, ...]
+    forgotten: tuple[str, ...] = ()
+
+    def forget(self, product_id: str) -> "Products":
+        is_listed = any(product.id == product_id for product in self.items)
+        return replace(self, forgotten=(*self.forgotten, product_id)) if is_listed else self
+
+    def completed(self, found: Iterable[Product]) -> "Products":
+        """With what was found about the forgotten ones; one that is missing from it is out of stock."""
+        by_id = {product.id: product for product in found}
+        return Products(
+            tuple(
+                by_id.get(product.id) or replace(product, is_deployable=False)
+                if product.id in self.forgotten
+                else product
+                for product in self.items
+            )
+        )
+
+
 def _key(cluster_id: str | None, billing_mode: str, gpu_count: int) -> str:
     if gpu_count == 0:
         return f"{cluster_id or '*'} cpu"
@@ -61,8 +85,8 @@ class Catalog:
         self._regions: DatedCache[Sequence[Cluster]] = caches.dated(
             REGIONS, tuple[Cluster, ...], ttl=product_ttl, stale_for=stale_for, max_size=1
         )
-        self._products: DatedCache[Sequence[Product]] = caches.dated(
-            "products", tuple[Product, ...], ttl=product_ttl, stale_for=stale_for, max_size=500
+        self._products: DatedCache[Products] = caches.dated(
+            "products", Products, ttl=product_ttl, stale_for=stale_for, max_size=500
         )
         # Templates have environment variables, and those may be secrets.
         self._templates: DatedCache[Template] = caches.dated(
@@ -87,14 +111,22 @@ class Catalog:
         Stock is that for `gpu_count` GPUs in one machine. Without a region: of all regions, where a product counts as
         in stock if any of its regions has it. `gpu_count` 0: CPU products, which have one billing mode.
         """
-        if gpu_count == 0:
-            return await self._products.get(
-                _key(cluster_id, billing_mode, gpu_count), lambda: self._cpu_products(cluster_id)
+
+        async def load(name: str | None = None) -> Sequence[Product]:
+            if gpu_count == 0:
+                return await self._cpu_products(cluster_id)
+            return await self._novita.products(
+                cluster_id=cluster_id, billing=billing_mode, gpu_count=gpu_count, product_name=name
             )
-        return await self._products.get(
-            _key(cluster_id, billing_mode, gpu_count),
-            lambda: self._novita.products(cluster_id=cluster_id, billing=billing_mode, gpu_count=gpu_count),
-        )
+
+        async def load_all() -> Products:
+            return Products(tuple(await load()))
+
+        key = _key(cluster_id, billing_mode, gpu_count)
+        entry = await self._products.get(key, load_all)
+        if entry.value.forgotten:
+            entry = await self._remembered(key, entry, load)
+        return Dated(entry.value.items, entry.fetched_at, entry.is_stale)
 
     def is_cached(self, *, template_id: str | None = None) -> bool:
         """Whether the regions, and the template if given, are cached."""
@@ -139,10 +171,30 @@ class Catalog:
                     return network
         return None
 
-    async def forget_products(self, cluster_id: str, billing_mode: str, *, gpu_count: int) -> None:
-        """For a create that was refused as out of stock: what is cached about this region and mode is outdated."""
+    async def forget_product(self, cluster_id: str, billing_mode: str, product_id: str, *, gpu_count: int) -> None:
+        """For a create that was refused as out of stock: what is cached about this product there is outdated.
+
+        The product alone is read again when its list is used next; the rest of the list stays.
+        """
         for place in (cluster_id, None):
-            await self._products.drop(_key(place, billing_mode, gpu_count))
+            await self._products.change(_key(place, billing_mode, gpu_count), lambda known: known.forget(product_id))
+
+    async def _remembered(
+        self, key: str, entry: Dated[Products], load: Callable[[str], Awaitable[Sequence[Product]]]
+    ) -> Dated[Products]:
+        """The list with its forgotten products read again; out of stock while the provider can't be reached."""
+        known = entry.value
+        names = {product.name for product in known.items if product.id in known.forgotten}
+
+        async def load_forgotten() -> Products:
+            return known.completed([product for name in sorted(names) for product in await load(name)])
+
+        try:
+            return await self._products.complete(key, entry, load_forgotten)
+        except NovitaError as error:
+            if not error.retryable:
+                raise
+            return replace(entry, value=known.completed(()), is_stale=True)
 
     async def warm(self) -> None:
         """Read what requests usually need: the regions, and the products of each for one GPU."""

@@ -213,8 +213,11 @@ async def _not_created(
             await attempts.leave_unknown(session, attempt, code=error.code, message=error.message)
         return Again(after=timedelta(milliseconds=250))
     if isinstance(error, InsufficientResource):
-        await ctx.catalog.forget_products(
-            str(attempt.cluster_id), str(attempt.billing_mode), gpu_count=instance.gpu_count
+        await ctx.catalog.forget_product(
+            str(attempt.cluster_id),
+            str(attempt.billing_mode),
+            str(attempt.product_id),
+            gpu_count=instance.gpu_count,
         )
     can_wait = error.code in TRANSIENT_CODES and error.retryable
     async with ctx.write() as session:

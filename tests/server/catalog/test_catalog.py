@@ -1,15 +1,19 @@
 """The product catalogue is loaded once for all callers."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
 
-from server.catalog.catalog import Catalog
+from server.catalog.catalog import Catalog, Listing
 from server.catalog.offers import offers
+from server.enums import Billing
 from server.errors import ProviderUnreachable
 from tests.support.waiting import until
 from tests.support.world import World
+
+RTX_ID = "26"  # RTX 4090 24GB in Singapore
 
 
 async def test_a_hundred_readers_of_a_cold_catalogue_make_one_call_each(world: World):
@@ -20,17 +24,55 @@ async def test_a_hundred_readers_of_a_cold_catalogue_make_one_call_each(world: W
     assert world.simulator.world.calls == {"GET /clusters": 1, "GET /products": 1, "GET /template": 1}
 
 
-async def test_refusal_for_stock_forgets_one_region_only(world: World):
+async def test_refusal_for_stock_forgets_one_product_in_one_region(world: World):
     places = [(region, mode) for region in ("as-sgp-2", "cn-hongkong-1") for mode in ("spot", "onDemand")]
-    for region, mode in places:
-        await world.catalog.products(region, mode)
+    before = {place: await world.catalog.products(*place) for place in places}
     assert world.calls("GET /products") == 4
+    world.stock("as-sgp-2", 0)
 
-    await world.catalog.forget_products("as-sgp-2", "spot", gpu_count=1)
+    await world.catalog.forget_product("as-sgp-2", "spot", RTX_ID, gpu_count=1)
 
-    for region, mode in places:
-        await world.catalog.products(region, mode)
-    assert world.calls("GET /products") == 5
+    after = {place: await world.catalog.products(*place) for place in places}
+    assert world.calls("GET /products") == 5  # that product alone
+    assert _out_of_stock(before) == []
+    assert _out_of_stock(after) == [("as-sgp-2", "spot", RTX_ID)]  # what else is cached there is still believed
+    assert {place: each.fetched_at for place, each in after.items()} == {
+        place: each.fetched_at for place, each in before.items()
+    }
+
+
+async def test_a_forgotten_product_is_read_once_for_all_and_may_be_back_in_stock(world: World):
+    await world.catalog.products("as-sgp-2", "spot")
+    await world.catalog.forget_product("as-sgp-2", "spot", RTX_ID, gpu_count=1)
+
+    lists = await asyncio.gather(*(world.catalog.products("as-sgp-2", "spot") for _ in range(50)))
+
+    assert world.calls("GET /products") == 2
+    assert all(product.is_deployable for each in lists for product in each.value)
+
+
+async def test_a_forgotten_product_is_out_of_stock_while_the_provider_is_away(world: World):
+    await world.catalog.products("as-sgp-2", "spot")
+    await world.catalog.forget_product("as-sgp-2", "spot", RTX_ID, gpu_count=1)
+    world.outage()
+
+    listing = await world.catalog.products("as-sgp-2", "spot")
+
+    assert listing.is_stale
+    assert _out_of_stock({("as-sgp-2", "spot"): listing}) == [("as-sgp-2", "spot", RTX_ID)]
+
+
+async def test_a_refused_create_leaves_the_rest_of_the_catalogue(world: World):
+    accepted = await world.create("one", regions=("AS-SGP-02",), billing=Billing.SPOT)
+    world.stock("as-sgp-2", 0)
+    before = world.calls("GET /products")
+
+    over = await world.work_until_over(accepted.operation.id)
+
+    assert over["error_code"] == "NO_OPTIMAL_PRODUCT_ANY_REGION"
+    listing = await world.catalog.products("as-sgp-2", "spot")
+    assert _out_of_stock({("as-sgp-2", "spot"): listing}) == [("as-sgp-2", "spot", RTX_ID)]
+    assert world.calls("GET /products") == before + 1
 
 
 async def test_stock_is_asked_for_by_the_number_of_gpus(world: World):
@@ -90,6 +132,12 @@ async def test_products_in_use_are_replaced_before_they_are_old(world: World):
         return (await catalog.products("as-sgp-2", "spot")).fetched_at > first.fetched_at
 
     await until(is_replaced)
+
+
+def _out_of_stock(lists: Mapping[tuple[str, str], Listing]) -> list[tuple[str, str, str]]:
+    return [
+        (*place, product.id) for place, each in lists.items() for product in each.value if not product.is_deployable
+    ]
 
 
 def _short_lived(world: World, *, stale_for: timedelta) -> Catalog:

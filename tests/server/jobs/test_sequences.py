@@ -56,7 +56,7 @@ async def test_any_sequence_of_operations_makes_only_legal_transitions_and_ends(
 
         @initialize(is_ready=st.booleans())
         def create(self, is_ready: bool) -> None:
-            self.run_(world.catalog.forget_products("as-sgp-2", "spot", gpu_count=1))
+            self.run_(world.catalog.forget_product("as-sgp-2", "spot", "26", gpu_count=1))
             accepted = self.run_(world.create(f"s{next(numbers)}"))
             self.id = accepted.instance.id
             self.operations.append(accepted.operation.id)

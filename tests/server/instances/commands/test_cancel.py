@@ -212,7 +212,7 @@ async def test_a_create_that_is_cancelled_while_the_provider_answers_leaves_no_m
 async def test_a_create_that_is_called_off_while_it_is_placed_makes_nothing(world: World, how: str):
     """Between choosing a region and sending the create: a machine made now would be orphaned."""
     accepted = await world.create("placing")
-    await world.catalog.forget_products("as-sgp-2", "spot", gpu_count=1)
+    await world.catalog.forget_product("as-sgp-2", "spot", "26", gpu_count=1)
     world.faults(Fault(FaultKind.LATENCY, ("GET /products",), seconds=0.3))
     before = world.calls("GET /products")
     working = asyncio.create_task(world.work_once())
