@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from server.config.types import Duration, DurationOrZero, HttpOrigins, SettingsGroup, Words
+from server.config.types import Duration, DurationOrZero, HttpOrigins, Networks, SettingsGroup, Words
 
 
 class HttpSettings(SettingsGroup):
@@ -32,6 +32,11 @@ class HttpSettings(SettingsGroup):
     )
     response_timeout: Duration = Field(
         default=timedelta(seconds=60), description="How long a client may read nothing of a pending response."
+    )
+    trusted_proxies: Networks = Field(
+        default=(),
+        description="Addresses and networks of proxies, separated by commas. From these X-Forwarded-For is read, for "
+        "the limits per address.",
     )
     strangers_per_address: int = Field(
         default=1_000,

@@ -2,6 +2,7 @@
 
 import re
 from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -54,6 +55,14 @@ def _split_words(value: Any) -> Any:
     return value
 
 
+def _networks(values: Any) -> Any:
+    """Addresses are networks of one."""
+    try:
+        return tuple(ip_network(value) for value in _split_words(values))
+    except (TypeError, ValueError):
+        raise ValueError("must be addresses or networks such as 10.0.0.5 or 10.0.0.0/8, separated by commas") from None
+
+
 def _http_origin(value: str) -> str:
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -83,6 +92,7 @@ def _database_url(value: SecretStr) -> SecretStr:
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
 DurationOrZero = Annotated[timedelta, BeforeValidator(_duration)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_words)]  # separated by commas
+Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode, BeforeValidator(_networks)]
 HttpOrigin = Annotated[str, AfterValidator(_http_origin)]
 HttpOrigins = Annotated[Words, AfterValidator(_http_origins)]
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_database_url)]

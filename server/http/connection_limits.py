@@ -34,27 +34,40 @@ class ConnectionLimits:
         self._strangers: Counter[str] = Counter()
         self._logged_at = 0.0
 
-    def enter(self, address: str) -> bool:
-        """Count a connection; False if it must be refused."""
-        if self.open >= self.most or (self._strangers_max and self._strangers[address] >= self._strangers_max):
+    def enter(self, address: str | None) -> bool:
+        """Count a connection; False if it must be refused. Without an address it is a trusted proxy's."""
+        if self.open >= self.most:
             self._refuse(address)
             return False
+        if not self.add_stranger(address):
+            return False
         self.open += 1
+        return True
+
+    def add_stranger(self, address: str | None) -> bool:
+        """Count a connection as a stranger's; False if the address has too many."""
+        if address is None:
+            return True
+        if self._strangers_max and self._strangers[address] >= self._strangers_max:
+            self._refuse(address)
+            return False
         self._strangers[address] += 1
         return True
 
-    def admit(self, address: str) -> None:
+    def admit(self, address: str | None) -> None:
         """The caller is known: the connection is not a stranger's any more."""
+        if address is None:
+            return
         self._strangers[address] -= 1
         if self._strangers[address] <= 0:
             del self._strangers[address]
 
-    def leave(self, address: str, *, was_admitted: bool) -> None:
+    def leave(self, address: str | None, *, was_admitted: bool) -> None:
         self.open -= 1
         if not was_admitted:
             self.admit(address)
 
-    def _refuse(self, address: str) -> None:
+    def _refuse(self, address: str | None) -> None:
         self.refused += 1
         moment = time.monotonic()
         if moment - self._logged_at > LOG_INTERVAL:
@@ -67,7 +80,7 @@ class Visit:
 
     __slots__ = ("_address", "_is_over", "_limits", "is_admitted")
 
-    def __init__(self, limits: ConnectionLimits, address: str) -> None:
+    def __init__(self, limits: ConnectionLimits, address: str | None) -> None:
         self._limits = limits
         self._address = address
         self._is_over = False
@@ -77,6 +90,17 @@ class Visit:
         if not self.is_admitted and not self._is_over:
             self.is_admitted = True
             self._limits.admit(self._address)
+
+    def pass_to(self, address: str | None) -> bool:
+        """The next request of a proxy's connection is another client's; False if that one has too many."""
+        if self._is_over:
+            return True
+        if not self.is_admitted:
+            self._limits.admit(self._address)
+        self.is_admitted = False
+        has_room = self._limits.add_stranger(address)
+        self._address = address if has_room else None
+        return has_room
 
     def end(self) -> None:
         if not self._is_over:

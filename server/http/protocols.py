@@ -9,8 +9,9 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from server.config import Settings
-from server.graphql.transports.handshake import CONNECTION
+from server.graphql.transports.handshake import CONNECTION, network_of
 from server.http.connection_limits import ConnectionLimits, Visit
+from server.http.proxies import TrustedProxies
 from server.http.websocket import DirectWebSocketProtocol
 
 HEAD_BYTES_MAX = 64 * 1024
@@ -58,6 +59,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     body_timeout = 30.0
     response_timeout = 60.0
     limits: ConnectionLimits
+    proxies: TrustedProxies
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -72,12 +74,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._is_upgraded = False
         self._paused_since: float | None = None
         self._timer: TimerHandle | None = None
+        self._is_proxy = False
         self.visit: Visit | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = HeldFlow(transport)
-        address = self.client[0] if self.client else ""
+        peer = self.client[0] if self.client else ""
+        self._is_proxy = self.proxies.trusts(peer)
+        address = None if self._is_proxy else network_of(peer)
         if not self.limits.enter(address):
             self._is_refused = True
             self._write_refusal(503, "TOO_MANY_CONNECTIONS")
@@ -145,10 +150,22 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._should_upgrade() and len(self.url) > HEADER_LINE_MAX - 32:
             self._refusal = (414, "HEAD_TOO_LARGE")
             raise ValueError("the address is too long")
+        if self._is_proxy:
+            self._find_client()
         super().on_headers_complete()
         self._reading, self._since, self._head_bytes = "body", self.loop.time(), 0
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
         self._body_left = int(length) if length.isdigit() and len(length) < 16 else 0
+
+    def _find_client(self) -> None:
+        """The request came from a trusted proxy: its client is counted instead."""
+        peer = self.client or ("", 0)
+        address = self.proxies.client_of(peer[0], self.headers)
+        self.scope["client"] = (address, 0 if address != peer[0] else peer[1])
+        is_named = not self.proxies.trusts(address)
+        if self.visit is not None and not self.visit.pass_to(network_of(address) if is_named else None):
+            self._refusal = (503, "TOO_MANY_CONNECTIONS")
+            raise ValueError("the client has too many connections")
 
     def on_body(self, body: bytes) -> None:
         self._body_left -= len(body)
@@ -166,6 +183,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             return
+        if self._is_proxy and self.visit is not None and not self.pipeline:
+            self.visit.pass_to(None)  # kept open for whichever client is next
         self._since = self.loop.time()  # what is parsed only now did not come late
         self._hold_reading()
         if self._unread and not self.pipeline:
@@ -186,7 +205,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().handle_websocket_upgrade()
         protocol = self.transport.get_protocol()
         assert isinstance(protocol, DirectWebSocketProtocol)
-        protocol.take_over(visit)
+        protocol.take_over(visit, self.scope["client"])
 
     def pause_writing(self) -> None:
         self._paused_since = self.loop.time()
@@ -275,6 +294,7 @@ def protocol_for(settings: Settings) -> type[BoundedHttpProtocol]:
 
     class Configured(BoundedHttpProtocol):
         limits = counts
+        proxies = TrustedProxies(settings.trusted_proxies)
         header_timeout = settings.request_header_timeout.total_seconds()
         body_timeout = settings.request_body_timeout.total_seconds()
         response_timeout = settings.response_timeout.total_seconds()

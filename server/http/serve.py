@@ -47,7 +47,7 @@ async def serve_http(
         log_config=None,
         access_log=False,  # requests are in our own log
         lifespan="off",
-        proxy_headers=False,  # limits count the address that connects; anybody on this machine could claim another
+        proxy_headers=False,  # the protocol reads them, and only from TRUSTED_PROXIES
         ws=DirectWebSocketProtocol,
         ws_per_message_deflate=False,  # measured: 2.7 times the memory and up to 3 times the CPU
         ws_max_size=app.state.service.settings.socket_message_bytes,
@@ -72,7 +72,7 @@ async def serve_health(runtime: Runtime, listener: socket.socket) -> AsyncGenera
         log_config=None,
         access_log=False,  # requests are in our own log
         lifespan="off",
-        proxy_headers=False,  # limits count the address that connects; anybody on this machine could claim another
+        proxy_headers=False,  # the protocol reads them, and only from TRUSTED_PROXIES
         ws="none",
         server_header=False,
         timeout_graceful_shutdown=1,

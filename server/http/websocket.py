@@ -45,9 +45,11 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
         self._frames_seen = 0  # in this second; before admission, in all
         self._second_began = 0.0
 
-    def take_over(self, visit: Visit) -> None:
-        """The place in the counts of the connection that this was."""
+    def take_over(self, visit: Visit, client: tuple[str, int] | None) -> None:
+        """The place in the counts of the connection that this was, and its client."""
         self._visit = visit
+        if self.handshake_initiated and not self.close_sent:
+            self.scope["client"] = client
 
     def admit(self) -> None:
         """The caller is known: from now on it is slowed down, not cut off."""

@@ -43,6 +43,7 @@ class FrontedApis:
 async def stage(new_database: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FrontedApis]:
     folder = tmp_path_factory.mktemp("front")
     settings = {"DATABASE_URL": await new_database.migrated(), "NOVITA_API_KEY": "sk_x", "LOG_FORMAT": "json"}
+    settings |= {"TRUSTED_PROXIES": "127.0.0.1", "WRONG_TOKEN_LIMIT": "5"}
     async with AsyncExitStack() as stack:
         simulator = await stack.enter_async_context(pilotlight("simulate", "--port", "0"))
         token = await new_token(settings["DATABASE_URL"])
@@ -70,6 +71,20 @@ def test_the_configuration_is_one_that_haproxy_takes():
     )
     assert checked.returncode == 0, checked.stderr
     assert "warning" not in checked.stderr.lower()
+
+
+async def test_a_clients_wrong_tokens_count_for_its_own_address(stage: FrontedApis):
+    async def statuses(client: str, times: int) -> set[int]:
+        found: set[int] = set()
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=(client, 0))) as http:
+            for n in range(times):
+                headers = {"authorization": f"Bearer pl_{client}_{n}", "x-forwarded-for": f"203.0.113.{n}"}
+                async with http.post(f"{stage.url}/graphql", json={"query": "{x}"}, headers=headers) as response:
+                    found.add(response.status)
+        return found
+
+    assert await statuses("127.0.0.9", 20) == {401, 429}  # each of both has its own count
+    assert await statuses("127.0.0.10", 3) == {401}
 
 
 async def test_sockets_are_spread_over_both_and_metrics_stay_inside(stage: FrontedApis):

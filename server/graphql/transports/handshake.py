@@ -1,5 +1,7 @@
 """The WebSocket handshake: origin, capacity and subprotocol."""
 
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import cast
 
 from starlette.datastructures import Headers
@@ -37,6 +39,18 @@ async def serve_socket(
 
 
 def address_of(scope: Scope) -> str:
-    """The client's address, or the last proxy's."""
+    """What the limits per address count: the client, or the last proxy that is not trusted."""
     client = scope.get("client")
-    return client[0] if client else ""
+    return network_of(client[0]) if client else ""
+
+
+@lru_cache(maxsize=4096)
+def network_of(address: str) -> str:
+    """An IPv4 address; of an IPv6 address its /64, because one client has all of that."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        return str(parsed.ipv4_mapped or ip_network((int(parsed), 64), strict=False))
+    return address

@@ -64,6 +64,8 @@ async def line(server: Server) -> AsyncIterator[Line]:
     try:
         yield Line(reader, writer)
     finally:
+        if writer.transport.get_write_buffer_size():
+            writer.transport.abort()  # a flood: the server will never read the rest
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()

@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import orjson
 import psutil
@@ -230,26 +231,24 @@ async def test_wrong_tokens_are_limited_per_address_before_a_query_is_spent(api:
 
 async def test_a_client_that_leaves_takes_its_waiting_requests_with_it(api: Api):
     """uvicorn tells only the last request: a stream with another request behind it was served for ever."""
-    stream = "\r\n".join(
-        [
-            "GET /graphql?query=subscription%7BinstanceEvents%7Bid%7D%7D HTTP/1.1",
-            f"host: {api.server.address}",
+    second = timedelta(seconds=1)  # it is not read from, so that it has left is noticed by a ping
+    url, simulator = api.server.runtime.database_url, api.server.simulator
+    async with serving(url, simulator, socket_ping_interval=second) as server:
+        stream = get(
+            server,
+            "/graphql?query=subscription%7BinstanceEvents%7Bid%7D%7D",
             f"authorization: Bearer {api.token}",
             "accept: text/event-stream",
-            "",
-            "",
-        ]
-    ).encode()
-    async with line(api.server) as leaving:
-        leaving.send(stream + get(api.server))
-        assert (await asyncio.wait_for(leaving.reader.readline(), WITHIN)).split()[1] == b"200"
-        wire: socket.socket = leaving.writer.get_extra_info("socket")
-        wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        leaving.writer.transport.abort()
-        address = api.server.address
+        )
+        async with line(server) as leaving:
+            leaving.send(stream + get(server))
+            assert (await asyncio.wait_for(leaving.reader.readline(), WITHIN)).split()[1] == b"200"
+            wire: socket.socket = leaving.writer.get_extra_info("socket")
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            leaving.writer.transport.abort()
 
-    async def is_gone() -> bool:
-        async with api.server.http.get(f"http://{address}/metrics") as response:
-            return "pilotlight_sockets_open 0.0" in await response.text()
+        async def is_gone() -> bool:
+            async with server.http.get(f"http://{server.address}/metrics") as response:
+                return "pilotlight_sockets_open 0.0" in await response.text()
 
-    await until(is_gone)
+        await until(is_gone)
