@@ -1,6 +1,6 @@
 """The context of a request: caller, services, loaders and transactions."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, replace
 
@@ -8,15 +8,18 @@ import strawberry
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from schema.loaders import Loaders
+from server.account.objects import Account
 from server.auth.caller import Caller
 from server.auth.projects import Projects
 from server.auth.tokens import Tokens
 from server.cache.registry import Caches
 from server.catalog.catalog import Catalog
+from server.catalog.owners import Item, visible
 from server.config import Settings
 from server.db.database import Database
 from server.db.dry_run import DryRun
 from server.encryption import Cipher
+from server.enums import ProviderObjectKind
 from server.events.tail import Tail
 from server.instances.commands.create_rows import CreateBatcher
 from server.instances.provider.reader import ProviderReader
@@ -32,6 +35,7 @@ class Services:
     dry_run: DryRun
     creates: CreateBatcher
     catalog: Catalog
+    account: Account
     caches: Caches
     provider_reader: ProviderReader
     tail: Tail
@@ -70,7 +74,12 @@ class Context:
     def dry_run(self) -> Generator[None]:
         """Rolls back every transaction inside the block. Mutations of a document run one by one, so none overlap."""
         dry_run = self._services.dry_run
-        self._dry_run_services = replace(self._services, database=dry_run, creates=CreateBatcher(dry_run))
+        self._dry_run_services = replace(
+            self._services,
+            database=dry_run,
+            creates=CreateBatcher(dry_run),
+            account=replace(self._services.account, database=dry_run),
+        )
         try:
             yield
         finally:
@@ -106,3 +115,9 @@ class Context:
 
 
 Info = strawberry.Info[Context, None]
+
+
+async def visible_to(info: Info, kind: ProviderObjectKind, items: Sequence[Item]) -> list[Item]:
+    """Objects of the provider account without those of other projects."""
+    context = info.context
+    return await visible(context.services.database, kind, items, project_id=context.caller.project_id)

@@ -17,6 +17,8 @@ PROJECT = "prj"
 TEMPLATE = "tpl"
 REGISTRY_AUTH = "auth"
 PRODUCT = "prod"
+NETWORK = "net"
+PREWARM = "pre"
 
 UNUSED_ID = UUID(int=0)  # no row has this id
 

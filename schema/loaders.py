@@ -14,6 +14,7 @@ from server.auth.projects import get_projects
 from server.auth.token_admin import get_tokens
 from server.catalog.catalog import Catalog, RegistryAuth
 from server.catalog.offers import Offer, offers
+from server.catalog.owners import visible
 from server.db.database import Database
 from server.db.tables import (
     Attempt,
@@ -26,7 +27,7 @@ from server.db.tables import (
     Project,
     Token,
 )
-from server.enums import InstanceKind
+from server.enums import InstanceKind, ProviderObjectKind
 from server.events.event import Cursor, Event
 from server.events.replay import cursor_now, get_events
 from server.instances.queries import fast_page
@@ -163,7 +164,9 @@ class Loaders:
     @_loader
     async def registry_auth(self, ids: list[str]) -> list[RegistryAuth | None]:
         """By the provider's ids."""
-        by_id = {auth.id: auth for auth in await self._catalog.registry_auths()}
+        listed, project_id = await self._catalog.registry_auths(), self._project_id
+        shown = await visible(self._database, ProviderObjectKind.REGISTRY_AUTH, listed, project_id=project_id)
+        by_id = {auth.id: auth for auth in shown}
         return [by_id.get(id) for id in ids]
 
     @_loader

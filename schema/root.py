@@ -7,15 +7,18 @@ from strawberry.types.base import StrawberryObjectDefinition
 from schema.error_masking import ErrorMasking
 from schema.errors import ALL_ERRORS
 from schema.inputs import build_input
+from schema.mutations.account import AccountMutations
 from schema.mutations.bulk import BulkMutations
 from schema.mutations.create import InstanceMutations
 from schema.mutations.fleet import FleetMutations
 from schema.mutations.health import HealthMutations
 from schema.mutations.jobs import JobMutations
 from schema.mutations.lifecycle import LifecycleMutations
+from schema.mutations.networks import NetworkMutations
 from schema.mutations.operations import OperationMutations
 from schema.mutations.tokens import TokenMutations
 from schema.mutations.webhooks import WebhookMutations
+from schema.queries.account import AccountQueries
 from schema.queries.catalog import CatalogQueries
 from schema.queries.events import EventQueries
 from schema.queries.fleet import FleetQueries
@@ -37,6 +40,7 @@ class Query(
     TokenQueries,
     OperationQueries,
     CatalogQueries,
+    AccountQueries,
     FleetQueries,
     JobQueries,
     EventQueries,
@@ -56,6 +60,8 @@ class Mutation(
     JobMutations,
     WebhookMutations,
     HealthMutations,
+    AccountMutations,
+    NetworkMutations,
     TokenMutations,
 ):
     pass

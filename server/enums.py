@@ -118,6 +118,15 @@ class InstanceKind(StrEnum):
     OTHER = "OTHER"
 
 
+class ProviderObjectKind(StrEnum):
+    """What a project can own at the provider besides machines."""
+
+    REGISTRY_AUTH = "REGISTRY_AUTH"
+    TEMPLATE = "TEMPLATE"
+    NETWORK = "NETWORK"
+    PREWARM = "PREWARM"
+
+
 class ToolName(StrEnum):
     """A tool that the provider runs beside the container. OTHER: one of a template, by a name of its own."""
 

@@ -9,6 +9,7 @@ from typing import Self
 from pydantic import SecretStr
 
 from server import __version__
+from server.account.objects import Account
 from server.auth.projects import Projects
 from server.auth.tokens import Tokens
 from server.auth.wrong_tokens import WrongTokens
@@ -110,6 +111,12 @@ class Runtime:
             stale_for=settings.provider_max_wait,  # as long as an accepted create waits for the provider
             caches=self.caches,
         )
+        live_reads = LiveReads(
+            per_token=settings.live_reads_per_token,
+            per_project=settings.live_reads_per_project,
+            calls_per_minute=settings.novita_rate_limit,
+        )
+        self.account = Account(self.database, self.novita, self.catalog, live_reads)
         self.poller = InstancePoller(self.novita, calls_per_minute=settings.novita_rate_limit)
         self.provider_reader = ProviderReader(
             self.database,
@@ -120,11 +127,7 @@ class Runtime:
             state_ttl=settings.instance_state_cache_ttl,
             fleet_ttl=settings.fleet_cache_ttl,
             gone_grace=settings.gone_grace,
-            live_reads=LiveReads(
-                per_token=settings.live_reads_per_token,
-                per_project=settings.live_reads_per_project,
-                calls_per_minute=settings.novita_rate_limit,
-            ),
+            live_reads=live_reads,
         )
         self.database.on_invalidate = self.provider_reader.forget
         self.webhook_key = find_key(settings.webhook_signing_key, settings.pilotlight_home)

@@ -97,7 +97,7 @@ class CreateInstanceInput(MutationInput):
         description="Lowest CUDA version of the node's driver, such as 12.4; replaces the template's. GPU only.",
     )
     network_id: strawberry.ID | None = strawberry.field(
-        default=None, description="The provider's id of a private network; the instance is created in its region."
+        default=None, description="Id of a private network; the instance is created in its region."
     )
     labels: list[KeyValueInput] | None = strawberry.field(default=None, description="Your own labels, at most 64.")
     health_check: HealthCheckInput | None = strawberry.field(
@@ -143,7 +143,7 @@ class CreateInstanceInput(MutationInput):
             secret_env=tuple(sorted((each.key, each.secret) for each in self.env or [] if each.secret is not None)),
             ports=None if self.ports is None else tuple(drafts.Port(port.port, port.type) for port in self.ports),
             tools=None if self.tools is None else tuple(Tool.of(tool.name, tool.port) for tool in self.tools),
-            network_id=None if self.network_id is None else str(self.network_id),
+            network_id=None if self.network_id is None else ids.provider_id(ids.NETWORK, self.network_id),
             labels=mapping(self.labels or []),
             health_check=(self.health_check or HealthCheckInput()).to_draft(),
             unreadable=tuple(unreadable),

@@ -6,7 +6,7 @@ from typing import Annotated
 import strawberry
 from graphql import GraphQLError
 
-from schema.context import Info
+from schema.context import Info, visible_to
 from schema.errors import errors_of
 from schema.inputs import After, First, Input, Which
 from schema.mutations.create import CreateInstanceInput
@@ -24,9 +24,10 @@ from schema.types.catalog import (
 )
 from server.catalog.offers import offers
 from server.conversion import convert
-from server.enums import InstanceKind, Role
+from server.enums import InstanceKind, ProviderObjectKind, Role
 from server.errors import Refused
 from server.instances.availability import refuse
+from server.instances.commands.create import refuse_foreign
 from server.instances.quote import Defaults, quote_draft
 
 MAX_TEXT_LENGTH = 255
@@ -76,7 +77,8 @@ class CatalogQueries:
         after: After = None,
     ) -> TemplateConnection:
         known = [channel.value for channel in channels or [] if channel is not TemplateChannel.OTHER]
-        templates = await info.context.services.catalog.templates(name=_checked_text(name), channels=known)
+        listed = await info.context.services.catalog.templates(name=_checked_text(name), channels=known)
+        templates = await visible_to(info, ProviderObjectKind.TEMPLATE, listed)
         return TemplateConnection.page_of(
             templates, TemplateEdge, Template.of, key=lambda each: each.id, first=first, after=after
         )
@@ -94,7 +96,9 @@ class CatalogQueries:
         extensions=[Requires(Role.READER)],
     )
     async def registry_auths(self, info: Info) -> list[RegistryAuthType]:
-        return [RegistryAuthType.of(auth) for auth in await info.context.services.catalog.registry_auths()]
+        listed = await info.context.services.catalog.registry_auths()
+        auths = await visible_to(info, ProviderObjectKind.REGISTRY_AUTH, listed)
+        return [RegistryAuthType.of(auth) for auth in auths]
 
     @strawberry.field(
         description="What createInstance would choose now, with its price. Nothing is written or reserved.",
@@ -109,6 +113,7 @@ class CatalogQueries:
         defaults = Defaults(services.settings.default_regions, services.settings.estimated_ready_time)
         try:
             draft.check()
+            await refuse_foreign(services.database, draft, by=info.context.caller)
             quote = await quote_draft(services.catalog, draft, defaults=defaults)
         except Refused as refused:
             return Quote(errors=list(await errors_of(refused, info)))

@@ -12,6 +12,7 @@ from schema.context import Info
 from schema.ids import Node
 from schema.inputs import Id
 from schema.permissions import Requires
+from schema.types.account import Network, Prewarm
 from schema.types.catalog import Product, RegistryAuthType, Template
 from schema.types.event import InstanceEvent
 from schema.types.instance import Instance
@@ -126,4 +127,6 @@ LOADERS: dict[str, Callable[[Info, str], Awaitable[Node | None]]] = {
     ids.TEMPLATE: Template.load,
     ids.REGISTRY_AUTH: _registry_auth,
     ids.PRODUCT: _product,
+    ids.NETWORK: Network.load,
+    ids.PREWARM: Prewarm.load,
 }

@@ -8,7 +8,7 @@ from enum import StrEnum
 import strawberry
 
 from schema import ids
-from schema.context import Info
+from schema.context import Info, visible_to
 from schema.enums import described
 from schema.errors import MutationError
 from schema.ids import Node
@@ -20,7 +20,7 @@ from server.catalog.catalog import Cluster, RegistryAuth
 from server.catalog.catalog import Template as CatalogTemplate
 from server.catalog.offers import Offer
 from server.conversion import convert
-from server.enums import InstanceKind
+from server.enums import InstanceKind, ProviderObjectKind
 from server.errors import ProviderNotFound
 from server.instances import quote as domain
 from server.instances.placement import Candidate, RegionRefusal
@@ -152,9 +152,11 @@ class Template(Node):
         if not 1 <= len(template_id) <= MAX_TEMPLATE_ID:
             return None
         try:
-            return cls.of(await info.context.services.catalog.template(template_id))
+            template = await info.context.services.catalog.template(template_id)
         except ProviderNotFound:
             return None
+        shown = await visible_to(info, ProviderObjectKind.TEMPLATE, [template])
+        return cls.of(shown[0]) if shown else None
 
     @classmethod
     def of(cls, template: CatalogTemplate) -> "Template":

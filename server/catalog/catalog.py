@@ -144,6 +144,11 @@ class Catalog:
         key = " ".join([*sorted(channels), name or ""])
         return await self._template_lists.get(key, lambda: self._all_templates(name, tuple(channels)))
 
+    async def forget_template(self, template_id: str) -> None:
+        """For a template that was created, changed or deleted."""
+        await self._templates.drop(template_id)
+        await self._template_lists.clear()
+
     async def registry_auths(self, *, fresh: bool = False) -> Sequence[RegistryAuth]:
         """Stored registry credentials, without their passwords."""
         if fresh:

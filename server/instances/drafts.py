@@ -111,11 +111,11 @@ class CreateDraft:
 
     def check(self, private_addresses: PrivateAddresses = PrivateAddresses.OFF) -> None:
         """Raise Invalid with every problem. `private_addresses` says which webhook receivers are allowed."""
-        problems = [*self._problems(), *webhook_problems(self.webhook_url, private_addresses)]
+        problems = [*self.problems(), *webhook_problems(self.webhook_url, private_addresses)]
         if problems:
             raise Invalid(problems)
 
-    def _problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[Problem]:
         yield from name_problems(self.name, ("input", "name"))
         if not _is_filled(self.product_name, MAX_NAME):
             yield _problem("INVALID_PRODUCT_NAME", "The product's name must have 1 to 255 characters.", "productName")
@@ -291,7 +291,7 @@ class StartDraft:
 
     def check(self, private_addresses: PrivateAddresses) -> None:
         """Raise Invalid with every problem of the request itself."""
-        problems = [*self._problems(), *webhook_problems(self.webhook_url, private_addresses)]
+        problems = [*self.problems(), *webhook_problems(self.webhook_url, private_addresses)]
         if problems:
             raise Invalid(problems)
 
@@ -313,7 +313,7 @@ class StartDraft:
             fields |= {"webhook_url": self.webhook_url, "webhook_disabled_at": None}
         return fields
 
-    def _problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[Problem]:
         yield from _ready_timeout_problems(self.ready_timeout)
         if self.health_check is not None:
             yield from self.health_check.problems(("input", "healthCheck"))

@@ -139,7 +139,9 @@ async def replay(session: AsyncSession, request: IdempotentRequest) -> Accepted 
     return Accepted(instance, operation, replayed=True)
 
 
-async def reserve(session: AsyncSession, request: IdempotentRequest, operation_id: UUID | None) -> None:
+async def reserve(
+    session: AsyncSession, request: IdempotentRequest, operation_id: UUID | None, *, object_id: UUID | None = None
+) -> None:
     """Insert the key, or raise KeyTaken once the request that has it has committed."""
     if request.key is None:
         return
@@ -150,6 +152,7 @@ async def reserve(session: AsyncSession, request: IdempotentRequest, operation_i
             key=request.key,
             fingerprint=request.fingerprint,
             operation_id=operation_id,
+            object_id=object_id,
         )
         .on_conflict_do_nothing()
         .returning(IdempotencyKey.key)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from server.catalog.catalog import Catalog
 from server.encryption import PLAIN, Cipher
 from server.enums import PlacementOrder
-from server.errors import Invalid, Problem, ProviderNotFound
+from server.errors import Invalid, NovitaError, Problem, ProviderNotFound
 from server.instances.drafts import MAX_COMMAND, MAX_ENV, MAX_IMAGE, MAX_PORTS, CreateDraft, Port, is_possible_port
 from server.instances.placement import Candidate, Placement, Requirements, place, prefetch_products
 from server.novita.models import Template, find_cluster
@@ -48,6 +48,7 @@ async def quote_draft(catalog: Catalog, draft: CreateDraft, *, defaults: Default
         _known_regions(catalog, draft),
         _prefetch(catalog, draft, defaults),
         _network_region(catalog, draft),
+        _known_auth(catalog, draft.registry_auth_id, ("input", "registryAuthId")),
     )
     if catalog.is_cached(template_id=draft.template_id):
         looked_up = [await _outcome(step) for step in steps]
@@ -60,6 +61,8 @@ async def quote_draft(catalog: Catalog, draft: CreateDraft, *, defaults: Default
     if failures:
         raise failures[0]
     template = looked_up[0] if isinstance(looked_up[0], Template) else None
+    if template is not None and draft.registry_auth_id is None:
+        await _known_auth(catalog, template.image_auth_id, TEMPLATE_PATH)
     if isinstance(looked_up[3], str):
         draft = replace(draft, region=None, regions=(looked_up[3],))
     requirements = await _requirements(catalog, draft, defaults, template)
@@ -164,6 +167,18 @@ async def _known_regions(catalog: Catalog, draft: CreateDraft) -> None:
     ]
     if problems:
         raise Invalid(problems)
+
+
+async def _known_auth(catalog: Catalog, auth_id: str | None, path: tuple[str, ...]) -> None:
+    """With an unknown credential the provider would create a machine, bill it, and fail to pull its image."""
+    if auth_id is None:
+        return
+    try:
+        is_known = await catalog.has_registry_auth(auth_id)
+    except NovitaError:
+        return  # not a reason to refuse: the worker checks again before it creates the machine
+    if not is_known:
+        raise Invalid([Problem("REGISTRY_AUTH_NOT_FOUND", f"There is no registry auth {auth_id}.", path)])
 
 
 async def _network_region(catalog: Catalog, draft: CreateDraft) -> str | None:

@@ -1,8 +1,11 @@
-"""Compares all instances with the provider's list at an interval, to notice changes made outside Pilotlight."""
+"""Compares all instances with the provider's list at an interval, and settles other creates without a response."""
 
 import structlog
 
+from server.account.objects import Account
+from server.account.settle import settle_objects
 from server.errors import NovitaError
+from server.instances.provider.live_reads import LiveReads
 from server.instances.provider.reconcile import reconcile as compare_all
 from server.jobs.registry import JobContext, handles
 from server.queue.handler import Done, Outcome
@@ -16,6 +19,7 @@ async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
     """Its writes need no claim: each reads its row under a lock, and repeating one changes nothing."""
     try:
         report = await compare_all(ctx.services.database, ctx.novita, gone_grace=ctx.settings.gone_grace)
+        settled = await settle_objects(Account(ctx.services.database, ctx.novita, ctx.catalog, LiveReads()))
     except NovitaError as error:
         # The next scheduled run does the same work.
         log.warning("reconcile.put_off", code=error.code, error=error.message)
@@ -27,5 +31,6 @@ async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
         unlinked={origin.value: many for origin, many in report.unlinked.items()},
         in_doubt=report.in_doubt,
         lost=report.lost,
+        settled_objects=settled,
     )
     return Done()

@@ -33,7 +33,7 @@ LISTS = {
     "nodes": lambda made, size: {"ids": made[:size]},
 }
 # Not out of the database.
-WHOLE = {"products", "regions", "templates", "registryAuths", "cacheStats"}
+WHOLE = {"products", "regions", "templates", "registryAuths", "networks", "prewarms", "cacheStats"}
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from server.db.notify import Notifier
 from server.enums import Role
 from tests.schema.mutations.test_validate_only import TRIALS
 from tests.support.api import Api
-from tests.support.api_server import Answer, serving
+from tests.support.api_server import NO_LIMITS, Answer, serving
 from tests.support.databases import DatabaseMaker
 from tests.support.seed import Things, make_things
 from tests.support.world import World, a_simulator
@@ -76,8 +76,11 @@ QUERY_TABLE: dict[str, Row] = {
     "products": Row(Least.READER),
     "regions": Row(Least.READER),
     "templates": Row(Least.READER),
-    "template": Row(Least.READER, lambda _: {"id": "107672"}),
+    "template": Row(Least.READER, lambda it: {"id": it.template}),
     "registryAuths": Row(Least.READER),
+    "networks": Row(Least.READER),
+    "prewarms": Row(Least.READER),
+    "prewarmQuota": Row(Least.READER),
     "quote": Row(Least.READER, lambda _: {"input": WISH}),
     "fleet": Row(Least.READER),
     "fleetStats": Row(Least.READER),
@@ -111,6 +114,17 @@ MUTATION_TABLE: dict[str, Least] = {
     "cancelJob": Least.OPERATOR,
     "redeliverWebhook": Least.OPERATOR,
     "testWebhook": Least.OPERATOR,
+    "createRegistryAuth": Least.OPERATOR,
+    "deleteRegistryAuth": Least.OPERATOR,
+    "createTemplate": Least.OPERATOR,
+    "updateTemplate": Least.OPERATOR,
+    "deleteTemplate": Least.OPERATOR,
+    "createNetwork": Least.OPERATOR,
+    "updateNetwork": Least.OPERATOR,
+    "deleteNetwork": Least.OPERATOR,
+    "prewarmImage": Least.OPERATOR,
+    "updatePrewarm": Least.OPERATOR,
+    "deletePrewarm": Least.OPERATOR,
     "rotateWebhookSecret": Least.ADMIN,
     "createToken": Least.ADMIN,
     "revokeToken": Least.ADMIN,
@@ -167,7 +181,10 @@ async def callers(new_database: DatabaseMaker, migrated_url: str) -> AsyncIterat
     database = Database(url)
     signals = Notifier(database)
     signals.start()
-    async with a_simulator(stock_factor=1000) as simulator, serving(url, simulator, wrong_token_limit=0) as server:
+    async with (
+        a_simulator(stock_factor=1000) as simulator,
+        serving(url, simulator, wrong_token_limit=0, **NO_LIMITS) as server,
+    ):
         world = World(database, signals, simulator)
         await world.open()
         operator, caller = await world.new_token("team", Role.OPERATOR)

@@ -132,6 +132,10 @@ class Socket:
         return False
 
 
+# For tests that send every request there is.
+NO_LIMITS: dict[str, Any] = {"live_reads_per_token": 0, "live_reads_per_project": 0}
+
+
 @asynccontextmanager
 async def serving(database_url: str, simulator: Simulator, **overrides: Any) -> AsyncIterator[Server]:
     settings = Settings(**{**QUICK, "host": "127.0.0.1", "port": 0, **overrides})

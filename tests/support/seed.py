@@ -54,6 +54,7 @@ async def make_things(api: Api) -> Things:
     )
     await world.execute("INSERT INTO job_pause (kind) VALUES ('RECONCILE')")
     (machine,) = await make_running(world, 1)
+    objects = await make_objects(api)
     return Things(
         token,
         made
@@ -66,5 +67,28 @@ async def make_things(api: Api) -> Things:
             "failed_operation": ids.format_id(ids.OPERATION, failed_operation),
             "a_token": ids.format_id(ids.TOKEN, caller.token_id),
             "machine": machine,
+            **objects,
         },
     )
+
+
+async def make_objects(api: Api) -> dict[str, str]:
+    """One of each kind that the project owns at the provider."""
+    document = """
+        mutation {
+          createRegistryAuth(input: {name: "seed.test", username: "u", password: "hunter22hunter"}) {
+            registryAuth { id } errors { code message } }
+          createTemplate(input: {name: "seed", image: "nginx:1.27"}) { template { id } errors { code message } }
+          createNetwork(input: {name: "seed", region: "AS-SGP-02"}) { network { id } errors { code message } }
+          prewarmImage(input: {image: "seed:1", region: "AS-SGP-02", productNames: ["RTX 4090 24GB"]}) {
+            prewarm { id } errors { code message } }
+        }
+    """
+    data = (await api.ask(document)).data
+    names = {"registryAuth": "auth", "template": "tpl", "network": "net", "prewarm": "pre"}
+    return {
+        field: ids.format_provider_id(names[field], ids.provider_id(names[field], made["id"]))
+        for payload in data.values()
+        for field, made in payload.items()
+        if field in names
+    }

@@ -287,12 +287,15 @@ class IdempotencyKey(Base):
         # For retention; without the first, each deleted operation would search all keys.
         Index("idempotency_key_by_operation", "operation_id"),
         Index("idempotency_key_by_age", "created_at"),
+        Index("idempotency_key_by_object", "object_id", postgresql_where=text("object_id IS NOT NULL")),
     )
 
     project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"), primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
     fingerprint: Mapped[bytes]
     # Deferred: the key is written first, so that a second caller with it waits before writing anything else.
-    # None for a bulk request: each of its instances has a key of its own.
+    # None for a bulk request, whose instances have keys of their own, and for other objects than operations.
     operation_id: Mapped[UUID | None] = mapped_column(ForeignKey("operation.id", deferrable=True, initially="DEFERRED"))
+    # A created object that is not an operation, by the id of its row.
+    object_id: Mapped[UUID | None]
     created_at: Mapped[CreatedAt]

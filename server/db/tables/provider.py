@@ -1,13 +1,14 @@
-"""Tables about the provider: which one the database belongs to, and machines there that no instance has."""
+"""Tables about the provider: which one the database belongs to, machines without an instance, who owns what."""
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import CheckConstraint, text
+from sqlalchemy import CheckConstraint, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from server.db.tables.base import Base, CreatedAt, one_of
-from server.enums import ProviderKind
+from server.db.tables.base import Base, CreatedAt, Id, one_of
+from server.enums import ProviderKind, ProviderObjectKind
 
 
 class ProviderIdentity(Base):
@@ -44,3 +45,39 @@ class UnlinkedCount(Base):
     origin: Mapped[str] = mapped_column(primary_key=True)
     machines: Mapped[int]
     counted_at: Mapped[CreatedAt]
+
+
+class ProviderObject(Base):
+    """An object of the provider account that a project created. Only ownership is stored: the provider has the rest.
+
+    The row is committed before the provider is called; `novita_id` is set when its id is known.
+    """
+
+    __tablename__ = "provider_object"
+    __table_args__ = (
+        one_of("kind", ProviderObjectKind),
+        Index("provider_object_novita_id_is_unique", "kind", "novita_id", unique=True),
+        # The provider's response may have no id, so a new object is recognised by its name: one create at a time.
+        Index(
+            "provider_object_one_unconfirmed_per_name",
+            "kind",
+            "name",
+            unique=True,
+            postgresql_where=text("novita_id IS NULL AND deleted_at IS NULL"),
+        ),
+        Index("provider_object_by_project", "project_id", "kind"),
+        Index("provider_object_deleted", "deleted_at", postgresql_where=text("deleted_at IS NOT NULL")),
+    )
+
+    id: Mapped[Id]
+    project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"))
+    kind: Mapped[str]
+    name: Mapped[str]
+    novita_id: Mapped[str | None]
+    # Ids of the same name that the provider had before the call: none of them is the new one.
+    known_before: Mapped[list[str]] = mapped_column(server_default=text("'[]'::jsonb"))
+    created_by: Mapped[UUID | None] = mapped_column(ForeignKey("token.id", ondelete="SET NULL"))
+    created_at: Mapped[CreatedAt]
+    # When the provider was last called to create it.
+    asked_at: Mapped[CreatedAt]
+    deleted_at: Mapped[datetime | None]

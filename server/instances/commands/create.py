@@ -7,8 +7,10 @@ import asyncpg
 
 from server.auth.caller import Caller
 from server.catalog.catalog import Catalog, Template
+from server.catalog.owners import owned_by_others
 from server.clock import new_id, now
-from server.enums import InstanceKind
+from server.db.database import Database
+from server.enums import InstanceKind, ProviderObjectKind
 from server.errors import Invalid, Problem
 from server.instances.availability import refuse
 from server.instances.commands.create_rows import Conflict, CreateBatcher
@@ -39,6 +41,7 @@ async def create_instance(
             return previous
         if conflicts.is_name_taken:
             raise name_taken()
+    await refuse_foreign(creates.database, draft, by=by)
     fields, candidate = await fields_of(catalog, draft, by=by, defaults=defaults)
     usual_time = await creates.estimates.usual_time(
         project_id=by.project_id, product_name=draft.product_name, region=candidate.region
@@ -56,6 +59,27 @@ async def create_instance(
     if previous is None:
         raise name_taken()
     return previous
+
+
+async def refuse_foreign(database: Database, draft: CreateDraft, *, by: Caller) -> None:
+    """An object that another project created at the provider is as if it were not."""
+    wanted = {
+        (ProviderObjectKind.TEMPLATE, draft.template_id): ("TEMPLATE_NOT_FOUND", "template", "templateId"),
+        (ProviderObjectKind.REGISTRY_AUTH, draft.registry_auth_id): (
+            "REGISTRY_AUTH_NOT_FOUND",
+            "registry auth",
+            "registryAuthId",
+        ),
+        (ProviderObjectKind.NETWORK, draft.network_id): ("NETWORK_NOT_FOUND", "network", "networkId"),
+    }
+    foreign = await owned_by_others(database, wanted, project_id=by.project_id)
+    problems = [
+        Problem(code, f"There is no {noun} {novita_id}.", ("input", field))
+        for (kind, novita_id), (code, noun, field) in wanted.items()
+        if (kind, novita_id) in foreign
+    ]
+    if problems:
+        raise Invalid(problems)
 
 
 def request_of(draft: CreateDraft, by: Caller) -> IdempotentRequest:

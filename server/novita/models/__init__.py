@@ -6,7 +6,7 @@ USD (`_e5`). Unset strings are None where that has a meaning, "" elsewhere.
 
 from server.novita.models.base import ProviderPage
 from server.novita.models.catalog import Cluster, CpuProduct, MonthlyPrice, Product, find_cluster, region_code
-from server.novita.models.images import GpuSeries, InstanceMetrics, Job, Prewarm, PrewarmQuota, Sample
+from server.novita.models.images import GpuSeries, InstanceMetrics, Job, Prewarm, PrewarmQuota, Sample, prewarm_name
 from server.novita.models.instance import (
     Endpoint,
     Env,
@@ -56,5 +56,6 @@ __all__ = [
     "Volume",
     "WebTerminal",
     "find_cluster",
+    "prewarm_name",
     "region_code",
 ]

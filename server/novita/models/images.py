@@ -54,17 +54,26 @@ class Prewarm:
     note: str | None
     created_at: datetime | None
 
+    @property
+    def name(self) -> str:
+        """Tasks have no name: they are told apart by region and image."""
+        return prewarm_name(self.cluster_id or "", self.image)
+
     @classmethod
     def read(cls, raw: JsonReader) -> "Prewarm":
         return cls(
             id=raw.required_id("id", "Id"),
             image=raw.text("imageUrl"),
             cluster_id=raw.optional_text("clusterId"),
-            product_ids=raw.texts("productIds"),
+            product_ids=raw.texts("productIds") or tuple(each.text("productId") for each in raw.objects("products")),
             state=raw.text("state"),
             note=raw.optional_text("note"),
             created_at=raw.time("createdAt") or raw.time("createTime"),
         )
+
+
+def prewarm_name(cluster_id: str, image: str) -> str:
+    return f"{cluster_id} {image}"
 
 
 @model

@@ -10,7 +10,7 @@ from schema.root import schema
 from server.db.database import Database
 from server.db.notify import Notifier
 from tests.support.api import Api
-from tests.support.api_server import serving
+from tests.support.api_server import NO_LIMITS, serving
 from tests.support.databases import DatabaseMaker
 from tests.support.seed import Things, make_things
 from tests.support.world import World, a_simulator
@@ -84,6 +84,49 @@ TRIALS: dict[str, tuple[Input, Input, str]] = {
         lambda it: {"instanceId": it.exited},
         "INSTANCE_NOT_RUNNING",
     ),
+    "createRegistryAuth": (
+        lambda _: {"name": "registry.example.test", "username": "u", "password": "p4ssw0rd", "idempotencyKey": "key-3"},
+        lambda _: {"name": "", "username": "u", "password": "p"},
+        "INVALID_REGISTRY_AUTH",
+    ),
+    "deleteRegistryAuth": (
+        lambda it: {"id": it.registryAuth},
+        lambda _: {"id": "auth_nothing"},
+        "REGISTRY_AUTH_NOT_FOUND",
+    ),
+    "createTemplate": (
+        lambda _: {"name": "mine", "image": "nginx", "idempotencyKey": "key-4"},
+        lambda _: {"name": "mine", "image": ""},
+        "INVALID_IMAGE",
+    ),
+    "updateTemplate": (
+        lambda it: {"id": it.template, "image": "nginx:1.28"},
+        lambda _: {"id": "tpl_nothing", "image": "nginx"},
+        "TEMPLATE_NOT_FOUND",
+    ),
+    "deleteTemplate": (lambda it: {"id": it.template}, lambda _: {"id": "tpl_nothing"}, "TEMPLATE_NOT_FOUND"),
+    "createNetwork": (
+        lambda _: {"name": "other", "region": "AS-SGP-02", "idempotencyKey": "key-5"},
+        lambda _: {"name": "other", "region": "OC-AU-01"},
+        "NETWORKS_NOT_SUPPORTED",
+    ),
+    "updateNetwork": (
+        lambda it: {"id": it.network, "name": "other"},
+        lambda it: {"id": it.network, "name": ""},
+        "INVALID_NETWORK_NAME",
+    ),
+    "deleteNetwork": (lambda it: {"id": it.network}, lambda _: {"id": "net_nothing"}, "NETWORK_NOT_FOUND"),
+    "prewarmImage": (
+        lambda _: {"image": "nginx", "region": "AS-SGP-02", "productNames": ["RTX 4090 24GB"]},
+        lambda _: {"image": "nginx", "region": "AS-SGP-02", "productNames": ["Abacus"]},
+        "PRODUCT_NOT_FOUND",
+    ),
+    "updatePrewarm": (
+        lambda it: {"id": it.prewarm, "note": "other"},
+        lambda _: {"id": "pre_nothing", "note": ""},
+        "PREWARM_NOT_FOUND",
+    ),
+    "deletePrewarm": (lambda it: {"id": it.prewarm}, lambda _: {"id": "pre_nothing"}, "PREWARM_NOT_FOUND"),
     "createToken": (lambda _: {"name": "ci"}, lambda _: {"name": ""}, "INVALID_TOKEN_NAME"),
     "revokeToken": (lambda it: {"id": it.a_token}, lambda it: {"id": it.ready}, "TOKEN_NOT_FOUND"),
     "createProject": (lambda _: {"name": "shop"}, lambda _: {"name": "default"}, "PROJECT_NAME_TAKEN"),
@@ -106,7 +149,7 @@ async def stage(new_database: DatabaseMaker, migrated_url: str) -> AsyncIterator
     database = Database(url)
     signals = Notifier(database)
     signals.start()
-    async with a_simulator(stock_factor=1000) as simulator, serving(url, simulator) as server:
+    async with a_simulator(stock_factor=1000) as simulator, serving(url, simulator, **NO_LIMITS) as server:
         world = World(database, signals, simulator)
         await world.open()
         token, caller = await world.new_token()

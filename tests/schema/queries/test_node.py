@@ -23,6 +23,14 @@ SHARED = ("Product", "RegistryAuth", "Template")
 DOCUMENT = "query ($ids: [ID!]!) { nodes(ids: $ids) { __typename id } }"
 
 
+OBJECTS = """
+    mutation {
+      createNetwork(input: {name: "node", region: "AS-SGP-02"}) { network { id } }
+      prewarmImage(input: {image: "node", region: "AS-SGP-02", productNames: ["RTX 4090 24GB"]}) { prewarm { id } }
+    }
+"""
+
+
 async def everything(api: Api) -> dict[str, str]:
     """One of each, by type."""
     made = await api.create()
@@ -30,11 +38,14 @@ async def everything(api: Api) -> dict[str, str]:
         delivery = await deliveries.insert_test_delivery(session, api.caller.project_id, "http://127.0.0.1:9/hook")
     await until(lambda: _is_sequenced(api))
     listed = (await api.ask(LISTED)).data
+    objects = (await api.ask(OBJECTS)).data
     return {
         "Instance": made["instance"]["id"],
         "InstanceEvent": listed["events"]["nodes"][0]["id"],
         "Job": listed["jobs"]["nodes"][0]["id"],
+        "Network": objects["createNetwork"]["network"]["id"],
         "Operation": made["operation"]["id"],
+        "Prewarm": objects["prewarmImage"]["prewarm"]["id"],
         "Product": listed["products"][0]["id"],
         "Project": ids.format_id(ids.PROJECT, api.caller.project_id),
         "RegistryAuth": listed["registryAuths"][0]["id"],

@@ -35,8 +35,7 @@ async def refused(world: World, **fields: Any) -> list[tuple[str, tuple[str, ...
 
 async def a_network(world: World, cluster_id: str = "as-sgp-2") -> str:
     await world.novita.create_network(cluster_id=cluster_id, name="lan")
-    (network,) = (await world.novita.networks()).items
-    return network.id
+    return next(network.id for network in (await world.novita.networks()).items if network.name == "lan")
 
 
 async def test_entrypoint_tools_and_cuda_version_reach_the_provider(world: World):

@@ -1,0 +1,64 @@
+"""Queries of the provider account: networks, prewarms, prewarmQuota."""
+
+import strawberry
+
+from schema.context import Info, visible_to
+from schema.inputs import After, First
+from schema.permissions import Requires
+from schema.types.account import (
+    Network,
+    NetworkConnection,
+    NetworkEdge,
+    Prewarm,
+    PrewarmConnection,
+    PrewarmEdge,
+    PrewarmQuota,
+)
+from server.account.prewarms import all_prewarms, prewarm_quota
+from server.conversion import convert
+from server.enums import ProviderObjectKind, Role
+
+
+@strawberry.type
+class AccountQueries:
+    @strawberry.field(
+        description="Private networks: the project's own, and those created elsewhere.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def networks(self, info: Info, first: First = 100, after: After = None) -> NetworkConnection:
+        services = info.context.services
+        clusters, networks = await services.catalog.regions(), await services.catalog.networks()
+        return NetworkConnection.page_of(
+            await visible_to(info, ProviderObjectKind.NETWORK, networks),
+            NetworkEdge,
+            lambda network: Network.of(network, clusters),
+            key=lambda network: network.id,
+            first=first,
+            after=after,
+        )
+
+    @strawberry.field(
+        description="Prewarmed images, newest first: the project's own, and those created elsewhere. Read live.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def prewarms(self, info: Info, first: First = 100, after: After = None) -> PrewarmConnection:
+        services = info.context.services
+        services.account.live_reads.take(info.context.caller)
+        clusters, tasks = await services.catalog.regions(), await all_prewarms(services.account)
+        return PrewarmConnection.page_of(
+            await visible_to(info, ProviderObjectKind.PREWARM, tasks),
+            PrewarmEdge,
+            lambda task: Prewarm.of(task, clusters),
+            key=lambda task: task.id,
+            first=first,
+            after=after,
+        )
+
+    @strawberry.field(
+        description="How many images the account may prewarm, all projects together. Read live.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def prewarm_quota(self, info: Info) -> PrewarmQuota:
+        account = info.context.services.account
+        account.live_reads.take(info.context.caller)
+        return convert(PrewarmQuota, await prewarm_quota(account))
