@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable
 
 EVENTS = """
-subscription { instanceEvents { id cursor type occurredAt status instance { id name status version image } } }
+subscription {
+  instanceEvents { id cursor type occurredAt status instanceSnapshot { instanceId name status version image } }
+}
 """
 
 

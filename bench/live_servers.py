@@ -134,12 +134,13 @@ async def bare_broadcast(runtime: Runtime, listener: Any, caller: Caller) -> Asy
 
 def as_text(event: InstanceEvent) -> str:
     """What the bench's subscription asks for."""
-    instance = event.instance
+    instance = event.instance_snapshot
     assert instance is not None
     asked = {"id": event.id, "cursor": event.cursor, "type": event.type, "occurredAt": event.occurred_at.isoformat()}
     asked["status"] = event.status  # pyright: ignore[reportArgumentType]
-    nested = {"id": instance.id, "name": instance.name, "status": instance.status, "version": instance.version}
-    payload = {"data": {"instanceEvents": {**asked, "instance": {**nested, "image": instance.image}}}}
+    nested = {name: getattr(instance, name) for name in ("name", "status", "version", "image")}
+    snapshot = {"instanceId": instance.instance_id, **nested}
+    payload = {"data": {"instanceEvents": {**asked, "instanceSnapshot": snapshot}}}
     return json.dumps({"id": "00000000-0000-0000-0000-000000000000", "type": "next", "payload": payload})
 
 

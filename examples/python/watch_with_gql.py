@@ -22,7 +22,7 @@ AUTHORIZATION = {"Authorization": f"Bearer {os.environ['PILOTLIGHT_TOKEN']}"}
 HEAD = "{ serverInfo { eventLog { head } } }"
 EVENTS = """
     subscription Events($after: String!) {
-      instanceEvents(after: $after) { cursor type instanceId status operation { kind status } }
+      instanceEvents(after: $after) { cursor type instanceId status operationSnapshot { kind status } }
     }
 """
 LONGEST_PAUSE = 30.0
@@ -61,7 +61,8 @@ async def watch(cursor_file: Path) -> None:
 
 def handle(event: dict[str, Any]) -> None:
     """Your work. It may be given an event again after a crash, so let it ask what is true before it acts."""
-    news = event["status"] or (event["operation"] and event["operation"]["status"]) or ""
+    operation = event["operationSnapshot"]
+    news = event["status"] or (operation and operation["status"]) or ""
     print(event["instanceId"], event["type"], news, flush=True)
 
 

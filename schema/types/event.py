@@ -12,9 +12,9 @@ from schema.context import Info
 from schema.ids import Node
 from schema.pagination import Connection, Edge
 from schema.types.health import InstanceHealth
-from schema.types.instance import Instance
+from schema.types.instance import Instance, InstanceState
 from schema.types.money import BillingMode
-from schema.types.operation import Operation
+from schema.types.operation import Operation, OperationState
 from schema.types.token import Token
 from server.db import tables
 from server.enums import InstanceStatus
@@ -47,9 +47,29 @@ class EventAttempt:
         )
 
 
+@strawberry.type(description="An instance as it was right after an event. For its present state, use `Instance`.")
+class InstanceSnapshot(InstanceState):
+    instance_id: strawberry.ID = strawberry.field(description="Id of the instance.")
+
+    @classmethod
+    def identity(cls, row: tables.InstanceLike) -> dict[str, Any]:
+        return {"instance_id": strawberry.ID(ids.format_id(ids.INSTANCE, row.id))}
+
+
+@strawberry.type(description="An operation as it was right after an event. For its present state, use `Operation`.")
+class OperationSnapshot(OperationState):
+    operation_id: strawberry.ID = strawberry.field(description="Id of the operation.")
+
+    @classmethod
+    def identity(cls, row: tables.Operation) -> dict[str, Any]:
+        return {"operation_id": strawberry.ID(ids.format_id(ids.OPERATION, row.id))}
+
+
 @strawberry.type(description="One event: what changed, and the state right after it.")
 class InstanceEvent(Node):
     token_row_id: strawberry.Private[UUID | None]
+    instance_row_id: strawberry.Private[UUID]
+    operation_row_id: strawberry.Private[UUID | None]
     cursor: str = strawberry.field(description="Cursor: pass it as `after` to continue behind this event.")
     type: str = strawberry.field(description=TYPES)
     occurred_at: datetime = strawberry.field(description="Time of the event.")
@@ -58,15 +78,29 @@ class InstanceEvent(Node):
         description="Status before the event; null if it did not change."
     )
     status: InstanceStatus | None = strawberry.field(description="Status after the event; null if it did not change.")
-    instance: Instance | None = strawberry.field(description="The instance at this event; null if it did not change.")
-    operation: Operation | None = strawberry.field(
-        description="The operation at this event; null if it did not change."
+    instance_snapshot: InstanceSnapshot | None = strawberry.field(
+        description="The instance right after this event; null if it did not change."
+    )
+    operation_snapshot: OperationSnapshot | None = strawberry.field(
+        description="The operation right after this event; null if it did not change."
     )
     operation_id: strawberry.ID | None = strawberry.field(
         description="Id of the operation that it belongs to; null if it was not part of one."
     )
     attempt: EventAttempt | None = strawberry.field(description="The create attempt, for `attempt.finished`.")
     health: InstanceHealth | None = strawberry.field(description="Result of the health check, for events about health.")
+
+    @strawberry.field(description="The instance as it is now; null if it is no longer stored.")
+    async def instance(self, info: Info) -> Instance | None:
+        row = await info.context.loaders.instance.load(self.instance_row_id)
+        return None if row is None else Instance.of(row)
+
+    @strawberry.field(description="Its operation as it is now; null if there was none, or if it is no longer stored.")
+    async def operation(self, info: Info) -> Operation | None:
+        if self.operation_row_id is None:
+            return None
+        row = await info.context.loaders.operation.load(self.operation_row_id)
+        return None if row is None else Operation.of(row)
 
     @strawberry.field(description="Token that caused it; null if it was not caused by a request.")
     async def caused_by(self, info: Info) -> Token | None:
@@ -80,6 +114,8 @@ class InstanceEvent(Node):
             raise LookupError("an event about no instance")
         return cls(
             token_row_id=event.caused_by,
+            instance_row_id=event.instance_id,
+            operation_row_id=event.operation_id,
             id=strawberry.ID(ids.format_id(ids.EVENT, event.id)),
             cursor=cursor,
             type=event.type,
@@ -87,8 +123,10 @@ class InstanceEvent(Node):
             instance_id=strawberry.ID(ids.format_id(ids.INSTANCE, event.instance_id)),
             previous_status=InstanceStatus(previous) if previous else None,
             status=InstanceStatus(status) if status else None,
-            instance=Instance.of(restored(tables.Instance, instance), at=event.occurred_at) if instance else None,
-            operation=Operation.of(restored(tables.Operation, operation)) if operation else None,
+            instance_snapshot=InstanceSnapshot.of(restored(tables.Instance, instance), at=event.occurred_at)
+            if instance
+            else None,
+            operation_snapshot=OperationSnapshot.of(restored(tables.Operation, operation)) if operation else None,
             operation_id=None
             if event.operation_id is None
             else strawberry.ID(ids.format_id(ids.OPERATION, event.operation_id)),

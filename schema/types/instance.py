@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 from uuid import UUID
 
 import strawberry
@@ -148,9 +148,10 @@ class Endpoint:
     address: str = strawberry.field(description="URL for http, host:port for tcp.")
 
 
-@strawberry.type(description="A GPU instance.")
-class Instance(Node):
-    row_id: strawberry.Private[UUID]
+@strawberry.type
+class InstanceState:
+    """The fields that come from an instance's row, which is also in events."""
+
     name: str = strawberry.field(description="Name, unique among the project's instances that are not deleted.")
     status: InstanceStatus = strawberry.field(description="Status.")
     status_reason: str | None = strawberry.field(
@@ -225,34 +226,13 @@ class Instance(Node):
         description="Operations that the status allows. While an operation is in progress, only DELETE is accepted."
     )
 
-    @strawberry.field(description="Environment variables of the container; none once it is DELETED.")
-    async def env(self, info: Info) -> list[EnvVariable]:
-        stored = await info.context.loaders.env.load(self.row_id)
-        return EnvVariable.list_of(stored.env, stored.secret_env)
-
-    @strawberry.field(description="Latest health of its endpoints in this run; null before the first check.")
-    async def health(self, info: Info) -> InstanceHealth | None:
-        return InstanceHealth.of(await info.context.loaders.health.load(self.row_id))
-
-    @strawberry.field(description="Webhook that receives its events, if any.")
-    async def webhook(self, info: Info) -> Annotated["Webhook", strawberry.lazy("schema.types.webhook")] | None:
-        from schema.types.webhook import Webhook  # noqa: PLC0415 - the two types refer to each other
-
-        found = await info.context.loaders.webhook.load(self.row_id)
-        return None if found is None else Webhook(url=found[0], disabled_at=found[1])
-
-    @strawberry.field(description="The operation in progress, if any.")
-    async def open_operation(self, info: Info) -> Operation | None:
-        row = await info.context.loaders.open_operation.load(self.row_id)
-        return None if row is None else Operation.of(row)
-
-    @strawberry.field(description="Its latest operations, newest first. For more, use the query `operations`.")
-    async def operations(self, info: Info, first: First = 10) -> list[Operation]:
-        rows = await info.context.loaders.operations(check_first(first)).load(self.row_id)
-        return [Operation.of(row) for row in rows]
+    @classmethod
+    def identity(cls, row: tables.InstanceLike) -> dict[str, Any]:
+        """The fields by which a type refers to the instance."""
+        raise NotImplementedError
 
     @classmethod
-    def of(cls, row: tables.InstanceLike, *, seen_at: datetime | None = None, at: datetime | None = None) -> "Instance":
+    def of(cls, row: tables.InstanceLike, *, seen_at: datetime | None = None, at: datetime | None = None) -> Self:
         """`seen_at`: a later reading than the row's. `at`: the time of a row from the past; default now."""
         failure = None
         unseen = unseen_for(row, seen_at=seen_at, at=at)
@@ -265,8 +245,7 @@ class Instance(Node):
         return convert(
             cls,
             row,
-            row_id=row.id,
-            id=strawberry.ID(ids.format_id(ids.INSTANCE, row.id)),
+            **cls.identity(row),
             status=InstanceStatus(row.status),
             machine_may_exist=row.status_reason == MACHINE_MAY_EXIST,
             failure=failure,
@@ -293,6 +272,41 @@ class Instance(Node):
             stale_for=unseen,
             actions=possible,
         )
+
+
+@strawberry.type(description="A GPU instance.")
+class Instance(InstanceState, Node):
+    row_id: strawberry.Private[UUID]
+
+    @classmethod
+    def identity(cls, row: tables.InstanceLike) -> dict[str, Any]:
+        return {"row_id": row.id, "id": strawberry.ID(ids.format_id(ids.INSTANCE, row.id))}
+
+    @strawberry.field(description="Environment variables of the container; none once it is DELETED.")
+    async def env(self, info: Info) -> list[EnvVariable]:
+        stored = await info.context.loaders.env.load(self.row_id)
+        return EnvVariable.list_of(stored.env, stored.secret_env)
+
+    @strawberry.field(description="Latest health of its endpoints in this run; null before the first check.")
+    async def health(self, info: Info) -> InstanceHealth | None:
+        return InstanceHealth.of(await info.context.loaders.health.load(self.row_id))
+
+    @strawberry.field(description="Webhook that receives its events, if any.")
+    async def webhook(self, info: Info) -> Annotated["Webhook", strawberry.lazy("schema.types.webhook")] | None:
+        from schema.types.webhook import Webhook  # noqa: PLC0415 - the two types refer to each other
+
+        found = await info.context.loaders.webhook.load(self.row_id)
+        return None if found is None else Webhook(url=found[0], disabled_at=found[1])
+
+    @strawberry.field(description="The operation in progress, if any.")
+    async def open_operation(self, info: Info) -> Operation | None:
+        row = await info.context.loaders.open_operation.load(self.row_id)
+        return None if row is None else Operation.of(row)
+
+    @strawberry.field(description="Its latest operations, newest first. For more, use the query `operations`.")
+    async def operations(self, info: Info, first: First = 10) -> list[Operation]:
+        rows = await info.context.loaders.operations(check_first(first)).load(self.row_id)
+        return [Operation.of(row) for row in rows]
 
 
 def tools_of(tools: list[dict[str, Any]]) -> list[Tool]:

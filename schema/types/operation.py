@@ -1,7 +1,7 @@
 """Types of an operation."""
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Self
 from uuid import UUID
 
 import strawberry
@@ -115,10 +115,10 @@ class Attempt:
         )
 
 
-@strawberry.type(description="One operation on one instance, such as CREATE or STOP, from request to result.")
-class Operation(Node):
-    row_id: strawberry.Private[UUID]
-    instance_row_id: strawberry.Private[UUID]
+@strawberry.type
+class OperationState:
+    """The fields that come from an operation's row, which is also in events."""
+
     token_row_id: strawberry.Private[UUID | None]
     kind: OperationKind = strawberry.field(description="Kind.")
     status: OperationStatus = strawberry.field(description="Status.")
@@ -139,15 +139,6 @@ class Operation(Node):
     finished_at: datetime | None = strawberry.field(description="When it ended.")
     estimated_ready_at: datetime | None = strawberry.field(description="Estimated end.")
 
-    @strawberry.field(description="The instance, in its current state.")
-    async def instance(self, info: Info) -> Annotated["Instance", strawberry.lazy("schema.types.instance")]:
-        from schema.types.instance import Instance  # noqa: PLC0415 - the two types refer to each other
-
-        row = await info.context.loaders.instance.load(self.instance_row_id)
-        if row is None:
-            raise LookupError("an operation without an instance")
-        return Instance.of(row)
-
     @strawberry.field(
         description="Token that requested it; null if Pilotlight started it, for example after a change at the "
         "provider."
@@ -157,12 +148,13 @@ class Operation(Node):
 
         return await Token.load(info, self.token_row_id)
 
-    @strawberry.field(description="Create attempts, in order; empty for other kinds.")
-    async def attempts(self, info: Info) -> list[Attempt]:
-        return [Attempt.of(row) for row in await info.context.loaders.attempts.load(self.row_id)]
+    @classmethod
+    def identity(cls, row: tables.Operation) -> dict[str, Any]:
+        """The fields by which a type refers to the operation."""
+        raise NotImplementedError
 
     @classmethod
-    def of(cls, row: tables.Operation) -> "Operation":
+    def of(cls, row: tables.Operation) -> Self:
         error = None
         if row.error_code is not None:
             error = OperationError(
@@ -174,10 +166,8 @@ class Operation(Node):
         return convert(
             cls,
             row,
-            row_id=row.id,
-            instance_row_id=row.instance_id,
+            **cls.identity(row),
             token_row_id=row.requested_by,
-            id=strawberry.ID(ids.format_id(ids.OPERATION, row.id)),
             kind=OperationKind(row.kind),
             status=OperationStatus(row.status),
             phase=OperationPhase(row.phase),
@@ -187,3 +177,27 @@ class Operation(Node):
             if row.last_error_code is None
             else OperationError(code=row.last_error_code, message=row.last_error_message or "", retryable=True),
         )
+
+
+@strawberry.type(description="One operation on one instance, such as CREATE or STOP, from request to result.")
+class Operation(OperationState, Node):
+    row_id: strawberry.Private[UUID]
+    instance_row_id: strawberry.Private[UUID]
+
+    @classmethod
+    def identity(cls, row: tables.Operation) -> dict[str, Any]:
+        id = strawberry.ID(ids.format_id(ids.OPERATION, row.id))
+        return {"row_id": row.id, "instance_row_id": row.instance_id, "id": id}
+
+    @strawberry.field(description="The instance, in its current state.")
+    async def instance(self, info: Info) -> Annotated["Instance", strawberry.lazy("schema.types.instance")]:
+        from schema.types.instance import Instance  # noqa: PLC0415 - the two types refer to each other
+
+        row = await info.context.loaders.instance.load(self.instance_row_id)
+        if row is None:
+            raise LookupError("an operation without an instance")
+        return Instance.of(row)
+
+    @strawberry.field(description="Create attempts, in order; empty for other kinds.")
+    async def attempts(self, info: Info) -> list[Attempt]:
+        return [Attempt.of(row) for row in await info.context.loaders.attempts.load(self.row_id)]

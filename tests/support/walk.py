@@ -52,7 +52,7 @@ CREATE = """
       }
     }
 """
-SUBSCRIPTION = "subscription { instanceEvents { type status instance { id status } } }"
+SUBSCRIPTION = "subscription { instanceEvents { type status instanceSnapshot { instanceId status } } }"
 
 SECTIONS = {
     REQUEST: (

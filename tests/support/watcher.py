@@ -25,7 +25,7 @@ CREATE = """
 """
 EVENTS = """
     subscription ($after: String, $filter: InstanceEventFilter) {
-      instanceEvents(after: $after, filter: $filter) { id cursor type status instanceId instance { novitaId } }
+      instanceEvents(after: $after, filter: $filter) { id cursor type status instanceId }
     }
 """
 INSTANCE = """

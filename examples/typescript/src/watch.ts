@@ -15,7 +15,7 @@ const TOKEN = process.env.PILOTLIGHT_TOKEN;
 const HEAD = "{ serverInfo { eventLog { head } } }";
 const EVENTS = `
   subscription Events($after: String!) {
-    instanceEvents(after: $after) { cursor type instanceId status operation { kind status } }
+    instanceEvents(after: $after) { cursor type instanceId status operationSnapshot { kind status } }
   }
 `;
 const LONGEST_PAUSE = 30_000;
@@ -26,7 +26,7 @@ type InstanceEvent = {
   type: string;
   instanceId: string;
   status: string | null;
-  operation: { kind: string; status: string } | null;
+  operationSnapshot: { kind: string; status: string } | null;
 };
 
 let unanswered: NodeJS.Timeout | undefined;
@@ -49,7 +49,7 @@ const client = createClient({
 
 /** Your work. It may be given an event again after a crash, so let it ask what is true before it acts. */
 function handle(event: InstanceEvent): void {
-  console.log(event.instanceId, event.type, event.status ?? event.operation?.status ?? "");
+  console.log(event.instanceId, event.type, event.status ?? event.operationSnapshot?.status ?? "");
 }
 
 async function watch(cursorFile: string): Promise<never> {

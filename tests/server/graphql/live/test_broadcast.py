@@ -143,7 +143,7 @@ async def test_a_stalled_subscriber_costs_little_slows_no_other_and_can_resume(a
     async with serving_with(api) as (server, service), raw(server, max_queue=1) as slow, raw(server) as quick:
         await slow.greet(api.token)
         await quick.greet(api.token)
-        document = "subscription { instanceEvents { id type cursor instance { image } } }"
+        document = "subscription { instanceEvents { id type cursor instanceSnapshot { image } } }"
         for socket in (slow, quick):
             await socket.subscribe(document)
             await socket.settled()

@@ -26,13 +26,16 @@ WHOLE = """
       instanceEvents(after: $after, filter: {ids: [$id]}) {
         __typename id cursor type occurredAt previousStatus status causedBy { id name }
         again: type
+        instanceSnapshot { instanceId ...Past labels { key value } ports { port type } }
         instance {
           ...Part labels { key value } ports { port type }
           operations(first: 2) @include(if: $deep) { id kind }
         }
         operation { id status attempts { number } }
+        operationSnapshot { operationId status }
       }
     }
+    fragment Past on InstanceSnapshot { name status version pricePerHour { amountMicros currency } failure { code } }
     fragment Part on Instance { id name status version pricePerHour { amountMicros currency } failure { code } }
 """
 

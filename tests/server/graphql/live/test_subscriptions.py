@@ -7,12 +7,15 @@ from uuid import UUID
 
 import pytest
 
+from schema import ids
 from server.clock import new_id
 from server.enums import InstanceStatus, Role
 from server.events.event import Cursor
 from server.queue.kinds import CleanUp
 from tests.server.graphql.conftest import EVENTS, picture, shown, write_events
 from tests.support.api import Api
+from tests.support.api_server import until_tailed
+from tests.support.statements import listening
 from tests.support.waiting import until
 
 FLEET = "subscription { fleetStats { cursor total byStatus { status count } pricePerHour { amountMicros } } }"
@@ -144,3 +147,75 @@ async def until_in_log(api: Api, event_id: UUID) -> None:
         return (await api.world.one("SELECT count(*) AS found FROM event WHERE id = $1", event_id))["found"] == 1
 
     await until(is_there)
+
+
+SNAPSHOTS = """
+    subscription ($after: String) { instanceEvents(after: $after) {
+      type instanceSnapshot { instanceId name status version } operationSnapshot { operationId kind status version }
+    } }
+"""
+BOTH = """
+    query ($ids: [ID!]) { events(filter: {ids: $ids}, first: 100) { nodes {
+      type operationId
+      instanceSnapshot { instanceId status version } instance { id status version }
+      operationSnapshot { operationId status version } operation { id status version }
+    } } }
+"""
+
+
+async def test_events_show_the_past_in_snapshots_and_the_present_by_id(api: Api):
+    made = await api.create()
+    instance_id = ids.parse(ids.INSTANCE, made["instance"]["id"])
+    await api.world.work_until_status(instance_id, InstanceStatus.READY)
+    await until(lambda: _is_sequenced(api))
+
+    with listening(api.server) as statements:
+        nodes = (await api.ask(BOTH, ids=[made["instance"]["id"]])).data["events"]["nodes"]
+
+    past = [each["instanceSnapshot"] for each in nodes if each["instanceSnapshot"]]
+    assert [each["version"] for each in past] == list(range(1, len(past) + 1))
+    assert [past[0]["status"], past[-1]["status"]] == ["CREATING", "READY"]
+    assert {each["instanceId"] for each in past} == {made["instance"]["id"]}
+    now = {"id": made["instance"]["id"], "status": "READY", "version": past[-1]["version"]}
+    assert [each["instance"] for each in nodes] == [now] * len(nodes)
+    progress = [each["operationSnapshot"] for each in nodes if each["operationSnapshot"]]
+    assert [progress[0]["status"], progress[-1]["status"]] == ["QUEUED", "SUCCEEDED"]
+    done = {"id": made["operation"]["id"], "status": "SUCCEEDED", "version": progress[-1]["version"]}
+    assert [each["operation"] for each in nodes] == [done if each["operationId"] else None for each in nodes]
+    # One statement for all instances of the page, and one for all operations.
+    assert sum("FROM instance" in text for text, _ in statements) == 1
+    assert sum("FROM operation" in text for text, _ in statements) == 1
+
+
+async def test_events_of_pruned_rows_keep_their_snapshots(api: Api):
+    row = await api.world.put(InstanceStatus.EXITED)
+    data = {"instance": await picture(api, row.id)}
+    await write_events(api.world.database, api.caller.project_id, data=data, instance_id=row.id)
+    await until(lambda: _is_sequenced(api))
+    await api.world.execute("UPDATE event SET operation_id = gen_random_uuid() WHERE instance_id = $1", row.id)
+    await api.world.execute("DELETE FROM instance WHERE id = $1", row.id)
+
+    (event,) = (await api.ask(BOTH, ids=[f"inst_{row.id.hex}"])).data["events"]["nodes"]
+
+    assert event["instanceSnapshot"] == {"instanceId": f"inst_{row.id.hex}", "status": "EXITED", "version": row.version}
+    assert (event["instance"], event["operation"]) == (None, None)
+
+
+async def test_snapshots_of_live_events_cost_no_query(api: Api):
+    start = str(api.server.runtime.tail.head())
+    made = await api.create()
+    await until(lambda: _is_sequenced(api))
+    head = await api.world.value("SELECT head FROM event_log")
+    await until_tailed(api.server, head)
+    with listening(api.server) as statements:
+        async with api.server.watching(SNAPSHOTS, token=api.token, variables={"after": start}) as socket:
+            seen = [await socket.next("instanceEvents") for _ in range(2)]
+
+    assert {each["type"] for each in seen} == {"instance.created", "operation.started"}
+    (created,) = [each["instanceSnapshot"] for each in seen if each["type"] == "instance.created"]
+    assert (created["instanceId"], created["version"]) == (made["instance"]["id"], 1)
+    assert [text for text, _ in statements if "instance" in text or "operation" in text] == []
+
+
+async def _is_sequenced(api: Api) -> bool:
+    return not await api.world.value("SELECT count(*) FROM outbox")

@@ -220,7 +220,7 @@ async def test_streams_count_as_sockets_of_their_token(api: Api, short: tuple[Se
 async def test_a_stalled_stream_stays_small_and_continues_where_it_was(api: Api):
     row = await api.world.put()
     data = {"instance": {**await picture(api, row.id), "image": "x" * 100_000}}
-    document = "subscription { instanceEvents { id cursor instance { image } } }"
+    document = "subscription { instanceEvents { id cursor instanceSnapshot { image } } }"
     async with serving_with(api) as (server, service), stream(server, api.token, document) as events:
         await until(lambda: service.broadcasts.subscribers == 1)
         transport = events.response.connection.transport  # pyright: ignore[reportOptionalMemberAccess]

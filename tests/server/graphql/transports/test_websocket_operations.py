@@ -17,7 +17,7 @@ ORDER = ["CREATING", "STARTING", "RUNNING", "HEALTH_CHECKING", "READY"]
 EVENTS = """
     subscription ($after: String, $filter: InstanceEventFilter) {
       instanceEvents(after: $after, filter: $filter) {
-        id cursor type instanceId previousStatus status instance { version } operation { id }
+        id cursor type instanceId previousStatus status instanceSnapshot { version } operation { id }
       }
     }
 """
@@ -146,7 +146,7 @@ async def test_resuming_at_any_event_gives_exactly_the_rest(api: Api):
     whole = await read(start)
     assert [each["status"] for each in whole if each["status"]] == ORDER
     assert [each["previousStatus"] for each in whole if each["status"]] == [None, *ORDER[:-1]]
-    versions = [each["instance"]["version"] for each in whole if each["instance"]]
+    versions = [each["instanceSnapshot"]["version"] for each in whole if each["instanceSnapshot"]]
     assert versions == list(range(1, len(versions) + 1))
     for place in (0, len(whole) // 2, len(whole) - 2):
         assert await read(whole[place]["cursor"]) == whole[place + 1 :]
