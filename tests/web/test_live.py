@@ -47,8 +47,8 @@ async def test_a_create_is_watched_to_ready_in_two_browsers_at_once(servant: Ser
 
 
 @pytest.mark.timeout(400)
-async def test_a_server_that_is_killed_and_comes_back_leaves_nothing_unseen(servant: Servant, built: Path, home: Path):
-    port = free_port()
+async def test_a_server_that_is_killed_and_comes_back_leaves_nothing_unseen(servant: Servant, migrated_home: Path):
+    home, port = migrated_home, free_port()
     slowly = {"SIMULATOR_SPEED": "4"}
     async with up(home, "--port", str(port), env=slowly) as first:
         base = f"http://127.0.0.1:{port}"

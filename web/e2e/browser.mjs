@@ -1,7 +1,5 @@
-// Opens Chromium with a fresh profile, and records console problems and the hosts that were contacted.
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+// Opens a page with a fresh profile, and records console problems and the hosts that were contacted.
+import { existsSync } from "node:fs";
 import { chromium } from "playwright-core";
 
 export const CHROMIUM = process.env.CHROMIUM ?? ["/usr/bin/chromium", "/usr/bin/chromium-browser"].find(existsSync);
@@ -14,17 +12,14 @@ const ARGUMENTS = [
 // Generous, because the machine may be slow; a test that passes does not wait for it.
 export const TIMEOUT = 60_000;
 
+// One Chromium for all pages, because a start costs more than most tests. Contexts share no cookies, storage or cache.
+let running;
+
 export async function open({ width = 1280, height = 800, theme = "light", ...more } = {}) {
-  const profile = mkdtempSync(join(tmpdir(), "pilotlight-browser-"));
-  const context = await chromium.launchPersistentContext(profile, {
-    executablePath: CHROMIUM,
-    args: ARGUMENTS,
-    viewport: { width, height },
-    colorScheme: theme,
-    reducedMotion: "reduce",
-    ...more,
-  });
-  const page = context.pages()[0] ?? (await context.newPage());
+  running ??= chromium.launch({ executablePath: CHROMIUM, args: ARGUMENTS });
+  const browser = await running;
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: "reduce", ...more });
+  const page = await context.newPage();
   page.setDefaultTimeout(TIMEOUT);
   const problems = [];
   const requests = [];
@@ -41,7 +36,9 @@ export async function open({ width = 1280, height = 800, theme = "light", ...mor
     requests,
     async close() {
       await context.close();
-      rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+      if (browser.contexts().length > 0) return;
+      running = undefined;
+      await browser.close();
     },
   };
 }
