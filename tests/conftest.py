@@ -10,9 +10,9 @@ import pytest
 
 from server.db.database import Database
 from server.db.notify import Notifier
-from tests.support import postgres
+from tests.support import homes, postgres
 from tests.support.api import api, server
-from tests.support.databases import DatabaseMaker, delete_rows
+from tests.support.databases import DatabaseMaker, RowDeleter
 from tests.support.receiver import receiver
 from tests.support.status_guard import StatusGuard
 from tests.support.world import world
@@ -64,12 +64,20 @@ async def new_database(server_url: str) -> AsyncIterator[DatabaseMaker]:
 
 
 @pytest.fixture(scope="session")
+async def delete_rows(server_url: str) -> AsyncIterator[RowDeleter]:
+    """Empties a database that `new_database` made, on a server that outlives all tests."""
+    deleter = RowDeleter()
+    yield deleter
+    await deleter.close()
+
+
+@pytest.fixture(scope="session")
 async def migrated_url(new_database: DatabaseMaker) -> str:
     return await new_database.migrated()
 
 
 @pytest.fixture
-async def database_url(migrated_url: str) -> AsyncIterator[str]:
+async def database_url(migrated_url: str, delete_rows: RowDeleter) -> AsyncIterator[str]:
     """A migrated database without rows."""
     yield migrated_url
     await delete_rows(migrated_url)
@@ -88,6 +96,19 @@ async def signals(database: Database) -> AsyncIterator[Notifier]:
     signals.start()
     yield signals
     await signals.stop()
+
+
+@pytest.fixture(scope="session")
+async def made_home() -> AsyncIterator[Path]:
+    async with homes.made() as home:
+        yield home
+
+
+@pytest.fixture
+def migrated_home(made_home: Path) -> Iterator[Path]:
+    """A test's own home with a migrated database that is not running: making one takes longer than most tests."""
+    with homes.copy_of(made_home) as home:
+        yield home
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from gql import GraphQLRequest
 from graphql import DocumentNode, OperationDefinitionNode, OperationType
 
+from tests.support.databases import DatabaseMaker
 from tests.support.processes import ROOT, Up, up
 from tests.support.watcher import STORY, GraphQLClient
 
@@ -30,9 +31,9 @@ BLOCKS = [Block(*found) for found in re.findall(r"^```(\w*)\n(.*?)^```$", README
 
 
 @pytest.fixture(scope="module")
-async def running(migrated_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
+async def running(new_database: DatabaseMaker, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
     home = tmp_path_factory.mktemp("home")
-    async with up(home, env={"DATABASE_URL": migrated_url}) as running:
+    async with up(home, env={"DATABASE_URL": await new_database.migrated()}) as running:
         yield running
 
 

@@ -12,7 +12,7 @@ from tests.support.watcher import GraphQLClient
 @pytest.fixture(scope="package")
 async def server(new_database: DatabaseMaker, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
     """One Pilotlight for all examples, on a database of its own."""
-    async with up(tmp_path_factory.mktemp("home"), env={"DATABASE_URL": await new_database()}) as running:
+    async with up(tmp_path_factory.mktemp("home"), env={"DATABASE_URL": await new_database.migrated()}) as running:
         yield running
 
 

@@ -12,7 +12,6 @@ import aiohttp
 
 from server.auth.tokens import DEFAULT_PROJECT, create_token, new_secret
 from server.db.database import Database
-from server.db.migrate import upgrade
 from server.enums import Role
 from tests.support.otel_collector import Collector, collector
 from tests.support.processes import Pilotlight, pilotlight
@@ -81,7 +80,7 @@ class Created:
 
 @asynccontextmanager
 async def deployment(url: str, folder: Path, **settings: str) -> AsyncIterator[Deployment]:
-    """`settings` go to the API and the worker, on top of what makes them quick."""
+    """On a migrated database. `settings` go to the API and the worker, on top of what makes them quick."""
     async with AsyncExitStack() as stack:
         receiver = Receiver()
         runner = await started(receiver)
@@ -102,7 +101,6 @@ async def deployment(url: str, folder: Path, **settings: str) -> AsyncIterator[D
             "OTEL_BSP_SCHEDULE_DELAY": "100",
             **settings,
         }
-        await upgrade(url)
         token = await new_token(url)
         file = folder / "api.json"
         serve = ("serve", "--port", "0", "--ready-file", str(file))

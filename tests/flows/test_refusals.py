@@ -89,8 +89,8 @@ async def test_a_database_that_does_not_know_us(server_url: str):
 
 
 @pytest.fixture
-async def newer_database(new_database: Any, migrated_url: str) -> str:
-    url = await new_database(template=migrated_url)
+async def newer_database(new_database: Any) -> str:
+    url = await new_database.migrated()
     connection = await asyncpg.connect(url)
     await connection.execute("UPDATE alembic_version SET version_num = '9999'")
     await connection.execute("COMMENT ON TABLE alembic_version IS 'oldest code: 9999'")

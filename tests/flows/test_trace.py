@@ -32,7 +32,7 @@ JOBS = {"CREATE_INSTANCE", "MONITOR_INSTANCE", "HEALTH_CHECK", "SEND_WEBHOOK"}
 
 @pytest.fixture(scope="module")
 async def on(new_database: Any, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployment]:
-    async with deployment(await new_database(), tmp_path_factory.mktemp("traced")) as on:
+    async with deployment(await new_database.migrated(), tmp_path_factory.mktemp("traced")) as on:
         yield on
 
 

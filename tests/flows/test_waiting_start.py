@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.support.databases import DatabaseMaker
 from tests.support.processes import free_port, pilotlight, run
 from tests.support.proxy import Proxy
 from tests.support.waiting import until
@@ -13,9 +14,10 @@ from tests.support.waiting import until
 PROVIDER = {"NOVITA_API_KEY": "sk_x", "NOVITA_API_BASE_URL": "http://127.0.0.1:9", "LOG_FORMAT": "json"}
 
 
-async def test_api_and_worker_wait_for_the_database_and_then_start(migrated_url: str, tmp_path: Path):
+async def test_api_and_worker_wait_for_the_database_and_then_start(new_database: DatabaseMaker, tmp_path: Path):
     port = free_port()
-    target = urlsplit(migrated_url)
+    database_url = await new_database.migrated()
+    target = urlsplit(database_url)
     url = target._replace(netloc=f"{target.username}:{target.password}@127.0.0.1:{port}").geturl()
     settings = {"DATABASE_URL": url, **PROVIDER}
     file = tmp_path / "ready"
@@ -28,7 +30,7 @@ async def test_api_and_worker_wait_for_the_database_and_then_start(migrated_url:
         await worker.says("database.waiting")
         assert not file.exists()
 
-        await stack.enter_async_context(Proxy(migrated_url, port=port))
+        await stack.enter_async_context(Proxy(database_url, port=port))
 
         await until(file.exists, within=60)
         await worker.says("worker.ready")

@@ -35,7 +35,7 @@ async def npm() -> Npm:
 @pytest.fixture(scope="module")
 async def server(npm: Npm, new_database: DatabaseMaker, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
     # Not as quickly as elsewhere: each event is to be seen before the next one takes its place.
-    env = {"DATABASE_URL": await new_database(), "SIMULATOR_SPEED": "4"}
+    env = {"DATABASE_URL": await new_database.migrated(), "SIMULATOR_SPEED": "4"}
     async with up(tmp_path_factory.mktemp("home"), env=env) as running:
         yield running
 

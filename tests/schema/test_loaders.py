@@ -37,9 +37,9 @@ WHOLE = {"products", "regions", "templates", "registryAuths", "networks", "prewa
 
 
 @pytest.fixture(scope="module")
-async def fleet(new_database: DatabaseMaker, migrated_url: str) -> AsyncIterator[tuple[Api, list[str]]]:
+async def fleet(new_database: DatabaseMaker) -> AsyncIterator[tuple[Api, list[str]]]:
     """A hundred instances, each with operations, attempts, probes, a webhook and deliveries."""
-    url = await new_database(migrated_url)
+    url = await new_database.migrated()
     database = Database(url)
     signals = Notifier(database)
     signals.start()

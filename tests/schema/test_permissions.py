@@ -176,8 +176,8 @@ class Callers:
 
 
 @pytest.fixture(scope="module")
-async def callers(new_database: DatabaseMaker, migrated_url: str) -> AsyncIterator[Callers]:
-    url = await new_database(migrated_url)
+async def callers(new_database: DatabaseMaker) -> AsyncIterator[Callers]:
+    url = await new_database.migrated()
     database = Database(url)
     signals = Notifier(database)
     signals.start()

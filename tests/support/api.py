@@ -10,7 +10,7 @@ from server.auth.caller import Caller
 from server.db.database import Database
 from server.db.notify import Notifier
 from tests.support.api_server import Answer, Server, serving
-from tests.support.databases import DatabaseMaker, delete_rows
+from tests.support.databases import DatabaseMaker, RowDeleter
 from tests.support.world import World, a_simulator
 
 
@@ -60,7 +60,7 @@ async def server(new_database: DatabaseMaker) -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-async def api(server: Server) -> AsyncIterator[Api]:
+async def api(server: Server, delete_rows: RowDeleter) -> AsyncIterator[Api]:
     url = server.runtime.database_url
     database = Database(url)
     signals = Notifier(database)

@@ -96,7 +96,7 @@ async def migrate(url: str, step: Callable[[], None]) -> None:
 
 
 @pytest.fixture
-async def url(new_database: DatabaseMaker, migrated_url: str) -> str:
+async def url(new_database: DatabaseMaker) -> str:
     return await new_database()
 
 

@@ -1,13 +1,13 @@
 """Fixtures for tests of the dashboard: the built page, browsers and a server."""
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from server.cli.build_pages import DASHBOARD, BuildFailed, build, find_npm
+from tests.support.databases import DatabaseMaker
 from tests.support.processes import Up, up
 from tests.web.browser import CHROMIUM, Servant, a_servant
 
@@ -33,8 +33,10 @@ async def servant(built: Path) -> AsyncIterator[Servant]:
 
 
 @pytest.fixture(scope="module")
-async def running(built: Path) -> AsyncIterator[Up]:
+async def running(
+    built: Path, new_database: DatabaseMaker, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Up]:
     """One server for a module's tests; they don't disturb each other, because each uses its own instances."""
-    with tempfile.TemporaryDirectory(prefix="pilotlight-home-", ignore_cleanup_errors=True) as home:
-        async with up(Path(home)) as running:
-            yield running
+    home = tmp_path_factory.mktemp("home")
+    async with up(home, env={"DATABASE_URL": await new_database.migrated()}) as running:
+        yield running

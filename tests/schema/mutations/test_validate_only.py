@@ -143,9 +143,9 @@ def test_every_mutation_takes_it_and_is_tried():
 
 
 @pytest.fixture(scope="module")
-async def stage(new_database: DatabaseMaker, migrated_url: str) -> AsyncIterator[tuple[Api, Things]]:
+async def stage(new_database: DatabaseMaker) -> AsyncIterator[tuple[Api, Things]]:
     """One for all: what is only tried leaves it as it is."""
-    url = await new_database(migrated_url)
+    url = await new_database.migrated()
     database = Database(url)
     signals = Notifier(database)
     signals.start()

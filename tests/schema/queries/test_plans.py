@@ -19,7 +19,7 @@ from server.instances.queries.instances import (
     select_page,
 )
 from tests.support.api_server import Server, serving
-from tests.support.databases import DatabaseMaker, delete_rows
+from tests.support.databases import DatabaseMaker
 from tests.support.statements import Statement, listening
 from tests.support.world import World, a_simulator
 
@@ -135,7 +135,6 @@ async def reader(new_database: DatabaseMaker) -> AsyncIterator[Reader]:
         yield Reader(server, world, token)
         await world.close()
     await database.close()
-    await delete_rows(url)
 
 
 LIST = """query ($filter: InstanceFilter, $order: InstanceOrderBy, $after: String, $first: Int!) {

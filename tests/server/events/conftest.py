@@ -14,9 +14,9 @@ from .world import running
 
 
 @pytest.fixture
-async def empty_log(new_database, migrated_url: str) -> AsyncIterator[Database]:
+async def empty_log(new_database) -> AsyncIterator[Database]:
     """A database whose log has not begun: no name, no partition, no position given out."""
-    database = Database(await new_database(migrated_url))
+    database = Database(await new_database.migrated())
     async with database.write() as session:
         made = await session.execute(
             text("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'event'::regclass")

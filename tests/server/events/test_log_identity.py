@@ -16,8 +16,8 @@ from tests.support.waiting import until
 from .world import PROJECT, running, take, write_events
 
 
-async def test_a_copy_of_the_database_refuses_the_originals_cursors(new_database, migrated_url: str):
-    original_url = await new_database(migrated_url)
+async def test_a_copy_of_the_database_refuses_the_originals_cursors(new_database):
+    original_url = await new_database.migrated()
     original = Database(original_url)
     signals = Notifier(original)
     async with (
@@ -50,8 +50,8 @@ async def test_restarting_everything_keeps_the_name(database: Database):
     assert len(names) == 1
 
 
-async def test_processes_that_meet_an_unnamed_log_agree_on_its_name(new_database, migrated_url: str):
-    database = Database(await new_database(migrated_url))
+async def test_processes_that_meet_an_unnamed_log_agree_on_its_name(new_database):
+    database = Database(await new_database.migrated())
     connections = [await database.connect() for _ in range(8)]
     await connections[0].execute("DELETE FROM event_log")
     states = await asyncio.gather(*(confirm_epoch(each) for each in connections))
@@ -61,8 +61,8 @@ async def test_processes_that_meet_an_unnamed_log_agree_on_its_name(new_database
     assert len(set(states)) == 1
 
 
-async def test_a_reader_gets_an_error_when_its_log_is_replaced(new_database, migrated_url: str):
-    database = Database(await new_database(migrated_url))
+async def test_a_reader_gets_an_error_when_its_log_is_replaced(new_database):
+    database = Database(await new_database.migrated())
     signals = Notifier(database)
     async with running(Sequencer(database, signals)), running(Tail(database, signals)) as tail:
         async with tail.subscribe(project_id=PROJECT, after=None) as events:

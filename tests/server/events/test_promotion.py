@@ -20,9 +20,9 @@ PATIENT, HASTY = timedelta(seconds=30), timedelta(milliseconds=300)
 
 
 @pytest.fixture
-async def database(new_database, migrated_url: str) -> AsyncIterator[Database]:
+async def database(new_database) -> AsyncIterator[Database]:
     """One of its own: its log's name is played with."""
-    database = Database(await new_database(migrated_url))
+    database = Database(await new_database.migrated())
     yield database
     await database.close()
 

@@ -180,8 +180,8 @@ async def has_left(database: Database, events: int) -> bool:
     return await count(database, "outbox") == events
 
 
-async def test_without_its_row_the_log_numbers_nothing_and_then_recovers(new_database, migrated_url: str):
-    database = Database(await new_database(migrated_url))
+async def test_without_its_row_the_log_numbers_nothing_and_then_recovers(new_database):
+    database = Database(await new_database.migrated())
     try:
         ids = await write_events(database, 3)
         connection = await database.connect()
@@ -198,8 +198,8 @@ async def test_without_its_row_the_log_numbers_nothing_and_then_recovers(new_dat
         await database.close()
 
 
-async def test_positions_wait_for_the_disk_even_where_the_server_does_not(new_database, migrated_url: str):
-    url = await new_database(migrated_url)
+async def test_positions_wait_for_the_disk_even_where_the_server_does_not(new_database):
+    url = await new_database.migrated()
     database = Database(url)
     try:
         async with database.write() as session:

@@ -10,7 +10,6 @@ import pytest
 
 from server.db.database import Database
 from server.db.embedded.server import EmbeddedPostgres
-from server.db.migrate import upgrade
 from server.db.notify import Notifier
 from server.db.outages import DATABASE_ERRORS
 from server.events.event import Event
@@ -22,9 +21,8 @@ from .world import PROJECT, WITHIN, log_of, running, write_events
 
 
 @pytest.mark.slow
-async def test_a_reader_sees_the_whole_log_across_a_killed_server(home: Path):
-    async with EmbeddedPostgres(home, durable=True) as server:
-        await upgrade(server.url)
+async def test_a_reader_sees_the_whole_log_across_a_killed_server(migrated_home: Path):
+    async with EmbeddedPostgres(migrated_home, durable=True) as server:
         database = Database(server.url)
         signals = Notifier(database)
         committed: list[UUID] = []

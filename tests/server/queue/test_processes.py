@@ -15,7 +15,6 @@ from sqlalchemy import text
 
 from server.db.database import Database
 from server.db.embedded.server import EmbeddedPostgres, find_running
-from server.db.migrate import upgrade
 from server.db.outages import DATABASE_ERRORS
 from server.queue.enqueue import enqueue, enqueue_many
 from tests.server.queue.crew import PROOF, Crew, Hang, Step
@@ -29,10 +28,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def url(home: Path) -> AsyncIterator[str]:
+async def url(migrated_home: Path) -> AsyncIterator[str]:
     """A durable server of its own: it is restarted here, and what it has committed must still be there."""
-    async with EmbeddedPostgres(home, durable=True) as running:
-        await upgrade(running.url)
+    async with EmbeddedPostgres(migrated_home, durable=True) as running:
         connection = await asyncpg.connect(running.url)
         await connection.execute(PROOF)
         await connection.close()
@@ -73,14 +71,16 @@ async def test_workers_killed_at_random_lose_nothing_and_no_job_runs_twice_at_on
     assert sorted(crew.folder.glob("two at once*")) == []
 
 
-async def test_postgresql_restarted_under_load_loses_nothing(url: str, home: Path, crew: Crew, store: Database):
+async def test_postgresql_restarted_under_load_loses_nothing(
+    url: str, migrated_home: Path, crew: Crew, store: Database
+):
     for _ in range(2):
         crew.start(url, 10)
     asked = await _enqueue(store, 0, 300)
     await until(lambda: _some_are_done(store))
     for _ in range(3):
-        await until(lambda: find_running(home) is not None)
-        running = find_running(home)
+        await until(lambda: find_running(migrated_home) is not None)
+        running = find_running(migrated_home)
         assert running is not None
         os.kill(running.pid, signal.SIGQUIT)
         asked += await _enqueue(store, asked, asked + 300)
