@@ -26,7 +26,7 @@ TYPES = (
 )
 
 
-@strawberry.type(description="A create attempt when it ended.")
+@strawberry.type(description="A create attempt at an event.")
 class EventAttempt:
     number: int = strawberry.field(description="Counts from 1 within the operation.")
     region: str = strawberry.field(description="Region code, such as AS-SGP-02.")
@@ -87,7 +87,9 @@ class InstanceEvent(Node):
     operation_id: strawberry.ID | None = strawberry.field(
         description="Id of the operation that it belongs to; null if it was not part of one."
     )
-    attempt: EventAttempt | None = strawberry.field(description="The create attempt, for `attempt.finished`.")
+    attempt: EventAttempt | None = strawberry.field(
+        description="The create attempt of `attempt.finished`; the last one of the create of `operation.finished`."
+    )
     health: InstanceHealth | None = strawberry.field(description="Result of the health check, for events about health.")
 
     @strawberry.field(description="The instance as it is now; null if it is no longer stored.")

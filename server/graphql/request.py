@@ -19,6 +19,9 @@ class Request:
     operation_name: str | None
     variables: dict[str, Any]
     hash: str | None = None
+    # Of a WebSocket's operation, which has no headers; their form is not checked yet.
+    request_id: str | None = None
+    traceparent: str | None = None
 
 
 def read_request(parameters: object) -> Request:
@@ -35,7 +38,17 @@ def read_request(parameters: object) -> Request:
     hash = _hash(parameters)
     if not query and hash is None:
         raise Malformed("query is missing, and there is no hash in its place")
-    return Request(query or "", name, variables, hash)
+    extensions = object_or_none(parameters, "extensions") or {}
+    return Request(query or "", name, variables, hash, *caller_ids(extensions))
+
+
+def caller_ids(given: dict[str, Any]) -> tuple[str | None, str | None]:
+    """`x-request-id` and `traceparent` of a message without headers."""
+    request_id, traceparent = given.get("x-request-id"), given.get("traceparent")
+    return (
+        request_id if isinstance(request_id, str) else None,
+        traceparent if isinstance(traceparent, str) else None,
+    )
 
 
 def is_object(value: object) -> TypeGuard[dict[str, Any]]:

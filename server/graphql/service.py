@@ -106,8 +106,12 @@ class GraphQLService:
         self, document: Document, operation: Operation, request: Request, caller: Caller
     ) -> GraphQLResult:
         """Run a query or mutation of a WebSocket."""
-        request_id = new_request_id()
-        with structlog.contextvars.bound_contextvars(request_id=request_id), RequestObservation("socket") as arrival:
+        request_id = new_request_id(request.request_id)
+        trace = job_origin.bound_traceparent(request.traceparent)
+        with (
+            structlog.contextvars.bound_contextvars(request_id=request_id, **trace),
+            RequestObservation("socket", traceparent=request.traceparent) as arrival,
+        ):
             result = await self.responder.respond(document, operation, request.variables, caller, request_id)
             arrival.answered(OK if result.has_data else ERROR)
             return result
@@ -124,20 +128,20 @@ class GraphQLService:
         """The operation a connected client asks for, or the errors why it is not started."""
         wait = self.rate_limiter.take(caller)
         if wait is not None:
-            return self.public_errors([rate_limited(wait)])
+            return self.public_errors([rate_limited(wait)], request)
         document = self.read_document(request, caller)
         if not isinstance(document, Document):
-            return self.public_errors(document)
+            return self.public_errors(document, request)
         try:
             operation = document.operation(request.operation_name)
         except GraphQLError as error:
-            return self.public_errors([error])
+            return self.public_errors([error], request)
         if operation.kind is OperationType.SUBSCRIPTION:  # queries and mutations are charged by the responder
             cost = operation.cost.of(request.variables)
             self.rate_limiter.charge(caller, cost // COST_PER_REQUEST)
             too_costly = self.responder.too_costly(cost)
             if too_costly is not None:
-                return self.public_errors([too_costly])
+                return self.public_errors([too_costly], request)
         return document, operation
 
     async def subscribe(
@@ -154,10 +158,10 @@ class GraphQLService:
             await self.broadcasts.join(subscriber, request, document, caller, resume_at=resume_at)
         except Exception as error:  # noqa: BLE001  # sent to the client, and logged if it is a bug
             errors = error.errors if isinstance(error, InvalidVariables) else [to_graphql_error(error)]
-            subscriber.finish(self.public_errors(errors))
+            subscriber.finish(self.public_errors(errors, request))
 
-    def public_errors(self, errors: Sequence[GraphQLError]) -> Errors:
-        return public_errors(errors, new_request_id())
+    def public_errors(self, errors: Sequence[GraphQLError], request: Request) -> Errors:
+        return public_errors(errors, new_request_id(request.request_id))
 
     def _run_mutation(self, work: Coroutine[Any, Any, ExecutionResult]) -> "asyncio.Task[ExecutionResult]":
         return self.run(work, is_mutation=True)

@@ -142,18 +142,24 @@ async def end(session: AsyncSession, attempt: Attempt, status: AttemptStatus, **
         instance_id=instance.id,
         operation_id=row.operation_id,
         caused_by=await session.scalar(select(Operation.requested_by).where(Operation.id == row.operation_id)),
-        data={
-            "attempt": {
-                "number": row.number,
-                "region": row.region,
-                "billing_mode": row.billing_mode,
-                "status": row.status,
-                "reason_code": row.reason_code,
-                "reason_message": row.reason_message,
-            }
-        },
+        data={"attempt": attempt_data(row)},
     )
     return True
+
+
+def attempt_data(attempt: Attempt) -> dict[str, Any]:
+    """An attempt as events have it."""
+    names = ("number", "region", "billing_mode", "status", "reason_code", "reason_message")
+    return {name: getattr(attempt, name) for name in names}
+
+
+async def last_data(session: AsyncSession, operation_id: UUID) -> dict[str, Any] | None:
+    """The last attempt of an operation as events have it; None if there is none."""
+    result = await session.execute(
+        select(Attempt).where(Attempt.operation_id == operation_id).order_by(Attempt.number.desc()).limit(1)
+    )
+    last = result.scalar_one_or_none()
+    return None if last is None else attempt_data(last)
 
 
 async def _next_number(session: AsyncSession, instance_id: UUID, operation_id: UUID) -> int:

@@ -12,6 +12,7 @@ from server.db.tables import Instance, Operation
 from server.enums import OPEN_OPERATION, PROGRESS, OperationKind, OperationPhase, OperationStatus
 from server.errors import OperationInProgress
 from server.events.event import EventType
+from server.instances import attempts
 from server.instances.events import EventRows, event_rows, record, snapshot_of
 from server.instances.transitions import lock
 from server.observe import metrics
@@ -123,6 +124,11 @@ async def clear_asked(session: AsyncSession, operation_id: UUID) -> None:
         await _write_silently(session, operation_id, {"asked_at": None})
 
 
+async def requested_by(session: AsyncSession, operation_id: UUID) -> UUID | None:
+    """The token that requested it; None if none did, or if the token is deleted."""
+    return await session.scalar(select(Operation.requested_by).where(Operation.id == operation_id))
+
+
 async def record_wait(
     session: AsyncSession, operation_id: UUID, *, code: str | None = None, message: str | None = None
 ) -> None:
@@ -231,19 +237,23 @@ async def _write(session: AsyncSession, operation: Operation, type: EventType, v
     )
     changed = written.scalar_one()
     instance = await session.get_one(Instance, operation.instance_id)  # locked before, so no query
-    await record(session, operation_event(instance, type, changed))
+    is_create = type is EventType.OPERATION_FINISHED and changed.kind == OperationKind.CREATE
+    attempt = await attempts.last_data(session, changed.id) if is_create else None
+    await record(session, operation_event(instance, type, changed, attempt=attempt))
     if changed.finished_at is not None:
         seconds = (changed.finished_at - changed.created_at).total_seconds()
         after_commit(session, lambda: metrics.OPERATIONS.observe(seconds, str(changed.kind), str(changed.status)))
     return changed
 
 
-def operation_event(instance: Instance, type: EventType, operation: Operation) -> EventRows:
-    """An event about an operation, with a snapshot of its row."""
+def operation_event(
+    instance: Instance, type: EventType, operation: Operation, *, attempt: dict[str, Any] | None = None
+) -> EventRows:
+    """An event about an operation, with a snapshot of its row; at the end of a create, with its last attempt."""
     return event_rows(
         instance,
         type,
         operation_id=operation.id,
         caused_by=operation.requested_by,
-        data={"operation": snapshot_of(operation)},
+        data={"operation": snapshot_of(operation)} | ({} if attempt is None else {"attempt": attempt}),
     )

@@ -98,7 +98,8 @@ async def _delete_and_poll(novita_id: str, operation: Operation, ctx: JobContext
         return remote.is_certain_refusal
     async with ctx.write() as session:
         observed = {"observed_at": now(), **observed_fields(remote)}
-        await transitions.update(session, operation.instance_id, cause=transitions.Cause(operation.id), **observed)
+        cause = transitions.Cause(operation.id, operation.requested_by)
+        await transitions.update(session, operation.instance_id, cause=cause, **observed)
     return state_of(remote) is MachineState.GONE
 
 

@@ -75,6 +75,7 @@ def event_body(
         "status": data.get("to"),
         "instance": shown,
         "operation": _operation(data["operation"]) if data.get("operation") else None,
+        "attempt": _camel(data["attempt"]) if data.get("attempt") else None,
         "health": _health(data["health"]) if data.get("health") else None,
     }
     message = {"type": type, "timestamp": occurred_at.isoformat(), "data": event}
@@ -136,5 +137,9 @@ def _operation(row: Mapping[str, Any]) -> dict[str, Any]:
 def _health(health: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "status": health["status"],
-        "endpoints": [{to_camel(name): value for name, value in each.items()} for each in health["endpoints"]],
+        "endpoints": [_camel(each) for each in health["endpoints"]],
     }
+
+
+def _camel(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {to_camel(name): value for name, value in values.items()}

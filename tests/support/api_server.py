@@ -62,7 +62,12 @@ class Server:
 
     @asynccontextmanager
     async def socket(
-        self, token: str | None, *, by_header: bool = False, origin: str | None = None
+        self,
+        token: str | None,
+        *,
+        by_header: bool = False,
+        origin: str | None = None,
+        init: dict[str, Any] | None = None,
     ) -> AsyncIterator["Socket"]:
         """Connected and introduced; the answer to that is not read yet."""
         headers = {"authorization": f"Bearer {token}"} if by_header and token else {}
@@ -76,7 +81,7 @@ class Server:
         ) as connection:
             socket = Socket(connection)
             given = {"Authorization": f"Bearer {token}"} if token and not by_header else {}
-            await socket.send({"type": "connection_init", "payload": given})
+            await socket.send({"type": "connection_init", "payload": {**(init or {}), **given}})
             yield socket
 
     @asynccontextmanager

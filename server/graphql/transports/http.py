@@ -4,6 +4,7 @@ Follows https://graphql.github.io/graphql-over-http; docs/decisions/0008 says wh
 """
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -112,7 +113,7 @@ class HttpExchange:
         limit = settings.socket_message_bytes if is_stream else settings.request_body_limit
         request = await read_http_request(self._scope, self._headers, receive, max_bytes=limit)
         if is_stream:
-            await self._stream(request, caller, receive, send)
+            await self._stream(replace(request, request_id=self._request_id), caller, receive, send)
         else:
             await self._respond(request, caller, send)
 

@@ -93,7 +93,7 @@ class Stream:
         if not self._service.connections.begin_operation(self._caller):
             message = "This token has too many operations open."
             extensions = {"code": "TOO_MANY_OPERATIONS", "retryable": True}
-            await self._fail(self._service.public_errors([GraphQLError(message, extensions=extensions)]), send)
+            await self._fail(self._service.public_errors([GraphQLError(message, extensions=extensions)], request), send)
             return
         try:
             if operation.kind is OperationType.SUBSCRIPTION:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import MutableMapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import structlog
@@ -16,7 +17,7 @@ from server.db.outages import is_database_unavailable
 from server.graphql.documents.document import Document, Operation
 from server.graphql.execution.encode import encoded
 from server.graphql.live.subscriber import Errors, Message, Subscriber
-from server.graphql.request import Request
+from server.graphql.request import Request, caller_ids
 from server.graphql.service import GraphQLService
 from server.graphql.transports.ws_messages import BadMessage, ClientMessage, read_message
 
@@ -57,6 +58,7 @@ class Socket:
     __slots__ = (
         "__weakref__",
         "_address",
+        "_caller_ids",
         "_lagging",
         "_last_message_at",
         "_opened_at",
@@ -77,6 +79,7 @@ class Socket:
         self._lagging: list[Subscriber] | None = None
         self._opened_at = self._last_message_at = time.monotonic()
         self._pinged = False
+        self._caller_ids: tuple[str | None, str | None] = (None, None)  # of connection_init
         self._state = "new"  # then "initialising", then "admitted"
         transport.on_room = self._on_room
 
@@ -148,6 +151,7 @@ class Socket:
             self.transport.close_with(TRY_AGAIN_LATER, "This token has too many sockets")
         else:
             self.caller = caller
+            self._caller_ids = caller_ids(message.payload or {})
             self._state = "admitted"
             self.transport.admit()
             self._send(ACK)
@@ -161,6 +165,13 @@ class Socket:
             self.transport.close_with(DUPLICATE, f"Subscriber for {message.id[:60]} already exists")
             return
         service = self._service
+        request_id, traceparent = self._caller_ids
+        if request_id or traceparent:
+            request = replace(
+                request,
+                request_id=request.request_id or request_id,
+                traceparent=request.traceparent or traceparent,
+            )
         result = service.find_operation(request, caller)
         if isinstance(result, list):
             self._send_errors(message.id, result)
@@ -169,7 +180,7 @@ class Socket:
         if len(self._operations) >= service.settings.operations_per_socket or not service.connections.begin_operation(
             caller
         ):
-            self._send_errors(message.id, service.public_errors([_too_many_operations()]))
+            self._send_errors(message.id, service.public_errors([_too_many_operations()], request))
             return
         if operation.kind is OperationType.SUBSCRIPTION:
             subscriber = SocketSubscriber(self, message.id)

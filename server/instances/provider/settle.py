@@ -53,7 +53,7 @@ async def link_found(session: AsyncSession, attempt: Attempt, remote: RemoteInst
         return True
     if not await attempts.end(session, attempt, AttemptStatus.CREATED, novita_id=remote.id):
         return True
-    cause = transitions.Cause(attempt.operation_id)
+    cause = await _cause(session, attempt)
     observed = {"observed_at": now(), **observed_fields(remote)}
     reason = {"status_reason": MACHINE_FOUND}
     instance = await transitions.update(session, instance.id, cause=cause, **_facts(attempt, remote.id), **reason)
@@ -80,7 +80,7 @@ async def note_doubt(session: AsyncSession, attempt: Attempt) -> Instance:
     return await transitions.update(
         session,
         attempt.instance_id,
-        cause=transitions.Cause(attempt.operation_id),
+        cause=await _cause(session, attempt),
         status_reason=attempts.MACHINE_MAY_EXIST,
     )
 
@@ -100,8 +100,13 @@ async def settle_later(session: AsyncSession, attempt: Attempt, instance: Instan
 async def _clear_doubt(session: AsyncSession, attempt: Attempt) -> None:
     instance = await transitions.lock(session, attempt.instance_id)
     if instance.status_reason == attempts.MACHINE_MAY_EXIST:
-        cause = transitions.Cause(attempt.operation_id)
+        cause = await _cause(session, attempt)
         await transitions.update(session, instance.id, cause=cause, status_reason=None)
+
+
+async def _cause(session: AsyncSession, attempt: Attempt) -> transitions.Cause:
+    """The create that made the attempt, and its token."""
+    return transitions.Cause(attempt.operation_id, await operations.requested_by(session, attempt.operation_id))
 
 
 def _facts(attempt: Attempt, novita_id: str) -> dict[str, object]:
