@@ -235,12 +235,15 @@ class EventFilter:
     types: Collection[str] | None
     statuses: frozenset[str] | None
     labels: dict[str, str]
+    is_of_instance: bool = True  # or of the project as a whole
 
     @property
     def needs_matching(self) -> bool:
-        return self.statuses is not None or bool(self.labels)
+        return self.statuses is not None or bool(self.labels) or not self.is_of_instance
 
     def matches(self, event: Event) -> bool:
+        if self.is_of_instance == (event.instance_id is None):
+            return False
         if self.statuses is not None and event.data.get("to") not in self.statuses:
             return False
         if not self.labels:
@@ -248,6 +251,15 @@ class EventFilter:
         instance: dict[str, Any] = event.data.get("instance") or {}
         labels: dict[str, str] = instance.get("labels") or {}
         return self.labels.items() <= labels.items()
+
+
+@strawberry.input(description="Filter for events of the project. Without a filter: all.")
+class ProjectEventFilter:
+    types: list[str] | None = strawberry.field(default=None, description="Event types, such as balance.low.")
+
+    def to_domain(self) -> EventFilter:
+        _check(self.types, texts=self.types or [])
+        return EventFilter(instance_ids=None, types=self.types, statuses=None, labels={}, is_of_instance=False)
 
 
 @strawberry.input(

@@ -11,10 +11,10 @@ from schema import ids
 from schema.context import Info
 from schema.error_masking import to_graphql_error
 from schema.event_sources import EventSource, LogSource, SourceEvent, StatsSource
-from schema.filters import InstanceEventFilter, InstanceFilter
+from schema.filters import EventFilter, InstanceEventFilter, InstanceFilter, ProjectEventFilter
 from schema.inputs import Id, Which
 from schema.permissions import Requires
-from schema.types.event import InstanceEvent, InstanceUpdate, OperationUpdate
+from schema.types.event import InstanceEvent, InstanceUpdate, OperationUpdate, ProjectEvent
 from schema.types.fleet import FleetStats
 from schema.types.instance import Instance
 from schema.types.job import JobStats
@@ -54,22 +54,28 @@ class Subscription:
         except Refused as error:
             raise to_graphql_error(error) from None
 
-        def show(event: Event, at: str) -> SourceEvent | None:
-            if event.instance_id is None:
-                return None
-            return SourceEvent(event.position, InstanceEvent.of(event, cursor=at), cursor=at)
+        return _log(info, conditions, cursor, InstanceEvent.of)
 
-        return _stream(
-            LogSource(
-                info.context.services.tail,
-                project_id=info.context.caller.project_id,
-                show=show,
-                instance_ids=conditions.instance_ids,
-                types=conditions.types,
-                predicate=conditions.matches if conditions.needs_matching else None,
-                after=cursor,
-            )
-        )
+    @strawberry.subscription(
+        description="All events of the project that are not about an instance. Cursors and replay are those of "
+        "`instanceEvents`.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def project_events(
+        self,
+        info: Info,
+        filter: Annotated[ProjectEventFilter | None, Which] = None,
+        after: Annotated[
+            str | None,
+            strawberry.argument(description="Cursor of the last event you received. Default: only new events."),
+        ] = None,
+    ) -> AsyncGenerator[ProjectEvent]:
+        try:
+            conditions = (filter or ProjectEventFilter()).to_domain()
+            cursor = None if after is None else Cursor.parse(after)
+        except Refused as error:
+            raise to_graphql_error(error) from None
+        return _log(info, conditions, cursor, ProjectEvent.of)
 
     @strawberry.subscription(
         description="The instance now, then after every change. Completes when the instance is DELETED.",
@@ -146,6 +152,29 @@ class Subscription:
         return _stream(
             StatsSource(read, same=lambda one, other: (one.kinds, one.workers) == (other.kinds, other.workers))
         )
+
+
+def _log(
+    info: Info, conditions: EventFilter, after: Cursor | None, to_item: Callable[..., object]
+) -> AsyncGenerator[Any]:
+    """The project's events that match; `to_item` makes the GraphQL object of an event and its cursor."""
+
+    def show(event: Event, at: str) -> SourceEvent | None:
+        if conditions.is_of_instance == (event.instance_id is None):
+            return None
+        return SourceEvent(event.position, to_item(event, cursor=at), cursor=at)
+
+    return _stream(
+        LogSource(
+            info.context.services.tail,
+            project_id=info.context.caller.project_id,
+            show=show,
+            instance_ids=conditions.instance_ids,
+            types=conditions.types,
+            predicate=conditions.matches if conditions.needs_matching else None,
+            after=after,
+        )
+    )
 
 
 def _updates(

@@ -1,11 +1,12 @@
-"""Queries of the provider account: networks, prewarms, prewarmQuota."""
+"""Queries of the provider account: account, networks, prewarms, prewarmQuota."""
 
 import strawberry
 
 from schema.context import Info, visible_to
 from schema.inputs import After, First
-from schema.permissions import Requires
+from schema.permissions import Requires, RequiresServerAdmin
 from schema.types.account import (
+    AccountInfo,
     Network,
     NetworkConnection,
     NetworkEdge,
@@ -14,6 +15,7 @@ from schema.types.account import (
     PrewarmEdge,
     PrewarmQuota,
 )
+from server.account.balance import read_account
 from server.account.prewarms import all_prewarms, prewarm_quota
 from server.conversion import convert
 from server.enums import ProviderObjectKind, Role
@@ -21,6 +23,15 @@ from server.enums import ProviderObjectKind, Role
 
 @strawberry.type
 class AccountQueries:
+    @strawberry.field(
+        description="The provider account, read live. Needs the role ADMIN of the project `default`.",
+        extensions=[RequiresServerAdmin()],
+    )
+    async def account(self, info: Info) -> AccountInfo:
+        account = info.context.services.account
+        account.live_reads.take(info.context.caller)
+        return AccountInfo.of(await read_account(account))
+
     @strawberry.field(
         description="Private networks: the project's own, and those created elsewhere.",
         extensions=[Requires(Role.READER)],

@@ -1,4 +1,4 @@
-"""Query: events, in the order in which subscriptions send them."""
+"""Queries: events and projectEvents, in the order in which subscriptions send them."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -9,11 +9,18 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from schema.context import Info
 from schema.error_masking import to_graphql_error
-from schema.filters import EventFilter, InstanceEventFilter
+from schema.filters import EventFilter, InstanceEventFilter, ProjectEventFilter
 from schema.inputs import After, First, Which
 from schema.pagination import PageInfo, check_first
 from schema.permissions import Requires
-from schema.types.event import InstanceEvent, InstanceEventConnection, InstanceEventEdge
+from schema.types.event import (
+    InstanceEvent,
+    InstanceEventConnection,
+    InstanceEventEdge,
+    ProjectEvent,
+    ProjectEventConnection,
+    ProjectEventEdge,
+)
 from server.enums import Role
 from server.errors import CursorExpired, Refused
 from server.events.event import Cursor, Event
@@ -37,25 +44,33 @@ class EventQueries:
         first: First = 50,
         after: After = None,
     ) -> InstanceEventConnection:
-        size = check_first(first)
-        try:
-            place = None if after is None else Cursor.parse(after)
-            conditions = (filter or InstanceEventFilter()).to_domain()
-            async with info.context.read_from_replica_if_fresh() as session:
-                scan = await _scan(session, info.context.caller.project_id, conditions, size, place)
-        except (CursorExpired, Refused) as error:
-            raise to_graphql_error(error) from None
-        edges = [_edge(event, scan.end.epoch) for event in scan.events]
-        return InstanceEventConnection(
-            edges=edges,
-            nodes=[edge.node for edge in edges],
-            page_info=PageInfo(
-                has_next_page=scan.has_more,
-                end_cursor=str(scan.end),
-                start_cursor=edges[0].cursor if edges else None,
-                has_previous_page=after is not None,
-            ),
-        )
+        scan = await _read(info, filter or InstanceEventFilter(), first, after)
+        edges = [
+            InstanceEventEdge(cursor=cursor, node=InstanceEvent.of(event, cursor=cursor))
+            for event, cursor in scan.with_cursors()
+        ]
+        nodes = [edge.node for edge in edges]
+        return InstanceEventConnection(edges=edges, nodes=nodes, page_info=scan.page_info(after))
+
+    @strawberry.field(
+        description="Past events of the project that are not about an instance, oldest first, with the cursors of "
+        "`events`. A page may be empty although there are more.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def project_events(
+        self,
+        info: Info,
+        filter: Annotated[ProjectEventFilter | None, Which] = None,
+        first: First = 50,
+        after: After = None,
+    ) -> ProjectEventConnection:
+        scan = await _read(info, filter or ProjectEventFilter(), first, after)
+        edges = [
+            ProjectEventEdge(cursor=cursor, node=ProjectEvent.of(event, cursor=cursor))
+            for event, cursor in scan.with_cursors()
+        ]
+        nodes = [edge.node for edge in edges]
+        return ProjectEventConnection(edges=edges, nodes=nodes, page_info=scan.page_info(after))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +80,29 @@ class Scan:
     events: list[Event]
     end: Cursor
     has_more: bool
+
+    def with_cursors(self) -> list[tuple[Event, str]]:
+        return [(event, str(Cursor(self.end.epoch, event.position))) for event in self.events]
+
+    def page_info(self, after: str | None) -> PageInfo:
+        first = self.with_cursors()[:1]
+        return PageInfo(
+            has_next_page=self.has_more,
+            end_cursor=str(self.end),
+            start_cursor=first[0][1] if first else None,
+            has_previous_page=after is not None,
+        )
+
+
+async def _read(info: Info, filter: InstanceEventFilter | ProjectEventFilter, first: int, after: str | None) -> Scan:
+    size = check_first(first)
+    try:
+        place = None if after is None else Cursor.parse(after)
+        conditions = filter.to_domain()
+        async with info.context.read_from_replica_if_fresh() as session:
+            return await _scan(session, info.context.caller.project_id, conditions, size, place)
+    except (CursorExpired, Refused) as error:
+        raise to_graphql_error(error) from None
 
 
 async def _scan(session: AsyncSession, project_id: UUID, filter: EventFilter, size: int, place: Cursor | None) -> Scan:
@@ -82,15 +120,10 @@ async def _scan(session: AsyncSession, project_id: UUID, filter: EventFilter, si
             types=filter.types,
             limit=limit,
         )
-        matches += [event for event in page if event.instance_id is not None and filter.matches(event)]
+        matches += [event for event in page if filter.matches(event)]
         if len(matches) > size:
             return Scan(matches[:size], Cursor(now.epoch, matches[size - 1].position), has_more=True)
         if len(page) < limit:
             return Scan(matches, now, has_more=False)
         position = page[-1].position
     return Scan(matches, Cursor(now.epoch, position or 0), has_more=True)
-
-
-def _edge(event: Event, epoch: int) -> InstanceEventEdge:
-    cursor = str(Cursor(epoch, event.position))
-    return InstanceEventEdge(cursor=cursor, node=InstanceEvent.of(event, cursor=cursor))

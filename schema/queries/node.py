@@ -14,7 +14,7 @@ from schema.inputs import Id
 from schema.permissions import Requires
 from schema.types.account import Network, Prewarm
 from schema.types.catalog import Product, RegistryAuthType, Template
-from schema.types.event import InstanceEvent
+from schema.types.event import InstanceEvent, ProjectEvent
 from schema.types.instance import Instance
 from schema.types.job import Job
 from schema.types.operation import Operation
@@ -97,10 +97,10 @@ async def _job(info: Info, id: str) -> Node | None:
 
 async def _event(info: Info, id: str) -> Node | None:
     found = await info.context.loaders.event.load(ids.parse(ids.EVENT, id))
-    if found is None or found[0].instance_id is None:
+    if found is None:
         return None
     event, cursor = found
-    return InstanceEvent.of(event, cursor=str(cursor))
+    return (InstanceEvent if event.instance_id is not None else ProjectEvent).of(event, cursor=str(cursor))
 
 
 async def _registry_auth(info: Info, id: str) -> Node | None:

@@ -1,7 +1,7 @@
 """Types of the provider account: networks and prewarmed images."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import strawberry
@@ -11,7 +11,10 @@ from schema.context import Info, visible_to
 from schema.enums import described
 from schema.ids import Node
 from schema.pagination import Edge, ListConnection
+from schema.scalars import BigInt
+from schema.types.money import MICROS_PER_E5, Money
 from server.account import prewarms
+from server.account.balance import AccountState
 from server.catalog.catalog import Cluster
 from server.catalog.catalog import Network as ProviderNetwork
 from server.conversion import convert
@@ -120,6 +123,25 @@ class Prewarm(Node):
         found = [task for task in await prewarms.all_prewarms(services.account) if task.id == novita_id]
         shown = await visible_to(info, ProviderObjectKind.PREWARM, found)
         return cls.of(shown[0], await services.catalog.regions()) if shown else None
+
+
+@strawberry.type(description="The provider account that all projects share.")
+class AccountInfo:
+    balance: Money = strawberry.field(description="What is left to spend.")
+    price_per_hour: Money = strawberry.field(description="What the provider bills per hour now, for all projects.")
+    runway: timedelta | None = strawberry.field(
+        description="How long the balance lasts at that price; null if no instance is billed."
+    )
+    observed_at: datetime = strawberry.field(description="When the balance was read.")
+
+    @classmethod
+    def of(cls, state: AccountState) -> "AccountInfo":
+        return cls(
+            balance=Money(amount_micros=BigInt(state.balance_e5 * MICROS_PER_E5), currency="USD"),
+            price_per_hour=Money(amount_micros=BigInt(state.price_per_hour_e5 * MICROS_PER_E5), currency="USD"),
+            runway=state.runway,
+            observed_at=state.observed_at,
+        )
 
 
 @strawberry.type(description="How many images the account may prewarm.")

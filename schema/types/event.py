@@ -12,17 +12,19 @@ from schema.context import Info
 from schema.ids import Node
 from schema.pagination import Connection, Edge
 from schema.types.health import InstanceHealth
-from schema.types.instance import Instance, InstanceState
+from schema.types.instance import Instance, InstanceState, KeyValue
 from schema.types.money import BillingMode
 from schema.types.operation import Operation, OperationState
 from schema.types.token import Token
 from server.db import tables
 from server.enums import InstanceStatus
-from server.events.event import Event, EventType
+from server.events.event import PROJECT_EVENTS, Event, EventType
 from server.instances.events import restored
 
 TYPES = (
-    "Event type, as in webhooks: " + ", ".join(EventType) + ". Expect others: a newer server version may write them."
+    "Event type, as in webhooks: "
+    + ", ".join(each for each in EventType if each not in PROJECT_EVENTS)
+    + ". Expect others: a newer server version may write them."
 )
 
 
@@ -135,6 +137,42 @@ class InstanceEvent(Node):
             attempt=EventAttempt.of(event.data["attempt"]) if event.data.get("attempt") else None,
             health=InstanceHealth.of_event(event.data["health"]) if event.data.get("health") else None,
         )
+
+
+@strawberry.type(description="One event of the project that is not about one of its instances.")
+class ProjectEvent(Node):
+    token_row_id: strawberry.Private[UUID | None]
+    cursor: str = strawberry.field(description="Cursor: pass it as `after` to continue behind this event.")
+    type: str = strawberry.field(
+        description="Event type: " + ", ".join(sorted(PROJECT_EVENTS)) + ". Expect others from newer servers."
+    )
+    occurred_at: datetime = strawberry.field(description="Time of the event.")
+    data: list[KeyValue] = strawberry.field(description="Values as of the event.")
+
+    @strawberry.field(description="Token that caused it; null if it was not caused by a request.")
+    async def caused_by(self, info: Info) -> Token | None:
+        return await Token.load(info, self.token_row_id)
+
+    @classmethod
+    def of(cls, event: Event, *, cursor: str) -> "ProjectEvent":
+        return cls(
+            token_row_id=event.caused_by,
+            id=strawberry.ID(ids.format_id(ids.EVENT, event.id)),
+            cursor=cursor,
+            type=event.type,
+            occurred_at=event.occurred_at,
+            data=[KeyValue(key=key, value=str(value)) for key, value in sorted(event.data.items())],
+        )
+
+
+@strawberry.type(description="An event of the project with its cursor.")
+class ProjectEventEdge(Edge[ProjectEvent]):
+    pass
+
+
+@strawberry.type(description="A page of events of the project.")
+class ProjectEventConnection(Connection[ProjectEventEdge, ProjectEvent]):
+    pass
 
 
 @strawberry.type(description="An instance after a change, or at the start of the subscription.")

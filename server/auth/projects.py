@@ -39,6 +39,11 @@ class Projects:
         return known
 
 
+async def server_project_id(session: AsyncSession) -> UUID | None:
+    """The project that administers the server; None before the first token."""
+    return await session.scalar(select(Project.id).where(Project.name == DEFAULT_PROJECT))
+
+
 async def create_project(session: AsyncSession, name: str) -> Project:
     """Refuses a name that is taken."""
     problems = list(name_problems(name, "INVALID_PROJECT_NAME", ("input", "name")))

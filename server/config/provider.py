@@ -87,6 +87,11 @@ class ProviderSettings(SettingsGroup):
     redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
         default=None, description="Redis, to share the caches between processes. Without it, each process has its own."
     )
+    balance_warn: Duration = Field(
+        default=timedelta(hours=24),
+        description="An event `balance.low` is written when the account's balance lasts for less than this at the "
+        "present prices.",
+    )
     reconcile_interval: Duration = Field(
         default=timedelta(minutes=5), description="How often all rows are compared with the provider's list."
     )

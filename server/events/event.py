@@ -38,6 +38,11 @@ class EventType(StrEnum):
     HEALTH_CHANGED = "health.changed"  # a READY instance is degraded, or no longer
     SPOT_RECLAIM_SCHEDULED = "spot.reclaim_scheduled"
     ATTEMPT_FINISHED = "attempt.finished"
+    BALANCE_LOW = "balance.low"  # of the server's project
+
+
+# About a project, not about one of its instances.
+PROJECT_EVENTS = frozenset({EventType.BALANCE_LOW})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""Compares all instances with the provider's list at an interval, and settles other creates without a response."""
+"""Compares all instances with the provider's list at an interval, and looks after the rest of the account."""
 
 import structlog
 
+from server.account.balance import warn_if_low
 from server.account.objects import Account
 from server.account.settle import settle_objects
 from server.errors import NovitaError
@@ -17,13 +18,18 @@ log = structlog.get_logger(__name__)
 @handles(Reconcile)
 async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
     """Its writes need no claim: each reads its row under a lock, and repeating one changes nothing."""
+    account = Account(ctx.services.database, ctx.novita, ctx.catalog, LiveReads())
     try:
         report = await compare_all(ctx.services.database, ctx.novita, gone_grace=ctx.settings.gone_grace)
-        settled = await settle_objects(Account(ctx.services.database, ctx.novita, ctx.catalog, LiveReads()))
+        settled = await settle_objects(account)
     except NovitaError as error:
         # The next scheduled run does the same work.
         log.warning("reconcile.put_off", code=error.code, error=error.message)
         return Done()
+    try:
+        await warn_if_low(account, runway_min=ctx.settings.balance_warn)
+    except NovitaError as error:
+        log.info("balance.not_read", code=error.code, error=error.message)  # the key may not have the right
     log.info(
         "reconcile.done",
         compared=report.compared,

@@ -78,6 +78,8 @@ QUERY_TABLE: dict[str, Row] = {
     "templates": Row(Least.READER),
     "template": Row(Least.READER, lambda it: {"id": it.template}),
     "registryAuths": Row(Least.READER),
+    "account": Row(Least.SERVER),
+    "projectEvents": Row(Least.READER),
     "networks": Row(Least.READER),
     "prewarms": Row(Least.READER),
     "prewarmQuota": Row(Least.READER),
@@ -137,6 +139,7 @@ MUTATION_TABLE: dict[str, Least] = {
 }
 SUBSCRIPTION_TABLE: dict[str, Row] = {
     "instanceEvents": Row(Least.READER, lambda it: {"filter": {"ids": [it.ready]}}),
+    "projectEvents": Row(Least.READER),
     "instanceUpdated": Row(Least.READER, lambda it: {"id": it.ready}),
     "operationUpdated": Row(Least.READER, lambda it: {"id": it.operation}),
     "fleetStats": Row(Least.READER),
@@ -255,7 +258,7 @@ async def test_a_subscription_is_open_to_permitted_callers(callers: Callers, nam
     for who, token, is_allowed in callers.allowed(row.least):
         assert is_allowed, "a subscription that is not for every READER needs a test of its own"
         async with callers.api.server.watching(asked, token=token, variables=given) as socket:
-            if name == "instanceEvents":
+            if name in ("instanceEvents", "projectEvents"):
                 assert await socket.is_silent(), who
             elif who == "SERVER" and given:  # what is asked for is another project's
                 assert (await socket.error())["code"].endswith("_NOT_FOUND"), who

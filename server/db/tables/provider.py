@@ -47,6 +47,18 @@ class UnlinkedCount(Base):
     counted_at: Mapped[CreatedAt]
 
 
+class ProviderBalance(Base):
+    """At most one row: the account's balance when it was last read, and since when it is too low."""
+
+    __tablename__ = "provider_balance"
+    __table_args__ = (CheckConstraint("is_the_only_row", name="has_one_row"),)
+
+    is_the_only_row: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
+    available_e4: Mapped[int]  # ten-thousandths of a dollar
+    observed_at: Mapped[CreatedAt]
+    low_since: Mapped[datetime | None]
+
+
 class ProviderObject(Base):
     """An object of the provider account that a project created. Only ownership is stored: the provider has the rest.
 

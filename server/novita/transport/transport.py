@@ -6,13 +6,13 @@ from typing import TypeVar
 
 import structlog
 
-from server.errors import AccountRefusal, CircuitOpen, NovitaError, ProviderError
+from server.errors import AccountRefusal, AuthFailed, CircuitOpen, NovitaError, ProviderError
 from server.novita.transport.circuit_breaker import CircuitBreaker, Permit
 from server.novita.transport.concurrency import CallPriority, RouteSlots
 from server.novita.transport.http import ClientClosed, DeadlinePassed, HttpClient, HttpResponse, NotConnected
 from server.novita.transport.json_reader import InvalidResponse, JsonReader, parse
 from server.novita.transport.rate_limiter import CallRateLimiter
-from server.novita.transport.request import ApiCall, ignore_body
+from server.novita.transport.request import BILLING_PREFIX, ApiCall, ignore_body
 from server.novita.transport.retry import Clock, RetryPolicy
 from server.observe import metrics
 from server.observe.tracing import Kind, span
@@ -141,7 +141,8 @@ class Transport:
                 sending.note(http_status=response.status)
         except NovitaError as error:
             status, outcome = error.status, error.code
-            _report(error, permit)
+            if call.prefix != BILLING_PREFIX or not isinstance(error, AuthFailed):
+                _report(error, permit)  # a key without the right to read bills is not a refused key
             raise
         else:
             status, outcome = response.status, "OK"

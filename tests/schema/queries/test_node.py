@@ -4,6 +4,8 @@ from typing import Any
 
 from schema import ids
 from schema.root import schema
+from server.events.event import EventType
+from server.events.outbox import append
 from server.queue.kinds import CleanUp
 from server.simulator.faults import Fault, FaultKind
 from server.webhooks import deliveries
@@ -36,6 +38,7 @@ async def everything(api: Api) -> dict[str, str]:
     made = await api.create()
     async with api.world.database.write() as session:
         delivery = await deliveries.insert_test_delivery(session, api.caller.project_id, "http://127.0.0.1:9/hook")
+        await append(session, type=EventType.BALANCE_LOW, project_id=api.caller.project_id, instance_id=None, data={})
     await until(lambda: _is_sequenced(api))
     listed = (await api.ask(LISTED)).data
     objects = (await api.ask(OBJECTS)).data
@@ -47,6 +50,7 @@ async def everything(api: Api) -> dict[str, str]:
         "Operation": made["operation"]["id"],
         "Prewarm": objects["prewarmImage"]["prewarm"]["id"],
         "Product": listed["products"][0]["id"],
+        "ProjectEvent": (await api.ask("{ projectEvents { nodes { id } } }")).data["projectEvents"]["nodes"][0]["id"],
         "Project": ids.format_id(ids.PROJECT, api.caller.project_id),
         "RegistryAuth": listed["registryAuths"][0]["id"],
         "Template": listed["templates"]["nodes"][0]["id"],
