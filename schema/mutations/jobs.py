@@ -13,9 +13,10 @@ from schema.inputs import Input, MutationInput
 from schema.permissions import Requires, RequiresServerAdmin
 from schema.types.job import Job, JobKind, JobStats
 from server.db.tables import Operation
-from server.enums import OPEN_OPERATION, Role
+from server.enums import OPEN_OPERATION, OperationStatus, Role
 from server.errors import Invalid, NotFound, Problem, Refused
 from server.events.replay import cursor_now
+from server.instances.commands.retry import RETRIED
 from server.instances.queries.operations import get_operation
 from server.queue import queries
 from server.queue.control import cancel_job, pause_jobs, resume_jobs, retry_job, retry_jobs
@@ -59,8 +60,8 @@ class JobKindPayload(Payload):
 @strawberry.type
 class JobMutations:
     @strawberry.mutation(
-        description="Retry a failed job with a fresh count of attempts. Refused if its operation has ended: request a "
-        "new operation instead.",
+        description="Retry a failed job with a fresh count of attempts. Refused if its operation has ended: use "
+        "retryOperation, or request a new operation.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def retry_job(self, info: Info, input: Annotated[JobInput, Input]) -> JobPayload:
@@ -68,8 +69,7 @@ class JobMutations:
             job = await _own(session, info, input.id)
             operation = await _operation(session, info, job)
             if operation is not None and operation.status not in OPEN_OPERATION:
-                message = f"Its operation has ended: {operation.status}. Request a new one, or delete the instance."
-                raise Refused("OPERATION_HAS_ENDED", message)
+                raise Refused("OPERATION_HAS_ENDED", _instead(operation))
             if not await retry_job(session, job.id):
                 raise Refused("JOB_NOT_RETRYABLE", f"Only failed jobs can be retried; this one is {job.status}.")
             return JobPayload(job=Job.of(await _own(session, info, input.id)))
@@ -154,3 +154,11 @@ def _check_kind(kind: JobKind) -> None:
     if kind is JobKind.OTHER:
         message = "OTHER is not allowed here: it stands for kinds that this server does not know."
         raise Invalid([Problem("INVALID_JOB_KIND", message, ("input", "kind"))])
+
+
+def _instead(operation: Operation) -> str:
+    """What to use, since a job of an operation that has ended would do nothing."""
+    ended = f"Its operation has ended: {operation.status}."
+    if operation.status == OperationStatus.FAILED and operation.kind in RETRIED:
+        return f"{ended} Use retryOperation with {ids.format_id(ids.OPERATION, operation.id)}."
+    return f"{ended} Request a new one, or delete the instance."

@@ -165,7 +165,7 @@ CODES = (
     ErrorCode(
         "OPERATION_HAS_ENDED",
         "The job's operation has ended, so a retry would do nothing.",
-        "Request a new operation, or delete the instance.",
+        "Use retryOperation with the failed operation, request a new one, or delete the instance.",
     ),
     ErrorCode("TEMPLATE_NOT_FOUND", "The provider has no such template.", "Use an id of the query templates."),
     ErrorCode(

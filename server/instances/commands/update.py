@@ -18,7 +18,7 @@ from server.instances.commands.create import NAME_INDEX, name_taken
 from server.instances.commands.lifecycle import lock_for
 from server.instances.drafts import Port, label_problems, name_problems, port_problems, webhook_problems
 from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, requested_fields, run_once
-from server.instances.status import TRANSITIONS, VERBS, refuse_illegal
+from server.instances.status import TRANSITIONS, VERBS, has_machine, refuse_illegal
 from server.queue.enqueue import enqueue
 from server.queue.kinds import UpdateInstance
 from server.ssrf import PrivateAddresses
@@ -133,8 +133,8 @@ def _remote_changes(draft: UpdateDraft, instance: Instance) -> dict[str, Any]:
         raise Invalid([Problem("INVALID_ROOTFS_SIZE", message, ("input", "rootfsSizeGb"))])
     if draft.rootfs_size_gb is not None and draft.rootfs_size_gb > instance.rootfs_size_gb:
         remote_changes["rootfs_size_gb"] = draft.rootfs_size_gb
-    if remote_changes and instance.novita_id is None:
+    if remote_changes and not has_machine(instance):
         status = InstanceStatus(instance.status)
-        message = "The provider has no machine for it, so only its name and labels can be changed."
+        message = "The provider has no machine for it, so only its name, labels and webhook can be changed."
         raise IllegalTransition("INSTANCE_NOT_UPDATABLE", message, current=status, allowed=sorted(TRANSITIONS[status]))
     return remote_changes

@@ -20,12 +20,13 @@ from server.instances.status import UP
 from server.probes.verdict import health_of
 from server.probes.watch import HEALTH_CHECK_FAILED
 from server.queue.enqueue import enqueue
-from server.queue.kinds import MonitorInstance
+from server.queue.kinds import MonitorInstance, MonitorStartup
 
 S = InstanceStatus
 
 STOPPED_OUTSIDE = "STOPPED_OUTSIDE"
 STARTED_OUTSIDE = "STARTED_OUTSIDE"
+RESTARTED_OUTSIDE = "RESTARTED_OUTSIDE"
 SEEN_AGAIN = "SEEN_AGAIN"
 CAME_UP_LATE = "CAME_UP_LATE"
 # Failures that say that we stopped waiting, not that the machine is broken.
@@ -72,6 +73,8 @@ async def apply_snapshot(
             end = _end(instance, snapshot)
             await _transition(session, instance, S.STOPPING, snapshot, cause, reason=end.reason)
             return Change.NOTED
+        case MachineState.COMING_UP if instance.status in UP:
+            return await _restarted(session, instance, snapshot, cause)
         case MachineState.UP if instance.status == S.STOPPING:  # it did not stop after all
             await _transition(session, instance, S.READY, snapshot, cause)
             return Change.NOTED
@@ -126,7 +129,11 @@ def expected_status(status: InstanceStatus, snapshot: ProviderSnapshot | None) -
         return S.FAILED
     if state is MachineState.GOING_DOWN and status in UP:
         return S.STOPPING
-    if state is MachineState.DOWN and status in UP:
+    if state is MachineState.COMING_UP and status in UP:
+        return S.MIGRATING if snapshot is not None and snapshot.status == "migrating" else S.RESTARTING
+    if state is MachineState.UP and status == S.STOPPING:
+        return S.READY
+    if state is MachineState.DOWN and status in UP | {S.STOPPING}:
         return S.EXITED
     if state in (MachineState.UP, MachineState.COMING_UP) and status == S.EXITED:
         return S.STARTING
@@ -218,6 +225,26 @@ async def _started(
     await start_monitoring(session, instance, kind=OperationKind.START, cause=cause, reason=reason)
     observed = {"observed_at": now(), "novita_status": snapshot.status, "missing_since": None}
     await transitions.update(session, instance.id, cause=cause, **observed)
+    return Change.STARTED
+
+
+async def _restarted(
+    session: AsyncSession, instance: Instance, snapshot: ProviderSnapshot, cause: transitions.Cause
+) -> Change:
+    """Restarted or migrated without our doing: monitored until READY by an operation without a caller."""
+    to = expected_status(S(instance.status), snapshot)
+    kind = OperationKind.MIGRATE if to is S.MIGRATING else OperationKind.RESTART
+    operation = await operations.begin(session, instance, kind, by=cause.token_id)
+    its = transitions.Cause(operation.id, cause.token_id)
+    await _transition(session, instance, to, snapshot, its, reason=RESTARTED_OUTSIDE)
+    await operations.set_phase(session, operation.id, OperationPhase.PROVISIONING)
+    await enqueue(
+        session,
+        MonitorStartup(instance_id=instance.id, operation_id=operation.id),
+        project_id=instance.project_id,
+        instance_id=instance.id,
+        unique_key=f"monitor {operation.id}",
+    )
     return Change.STARTED
 
 

@@ -25,7 +25,7 @@ from server.instances.provider.absence import (
     note_missing,
     report_mass,
 )
-from server.instances.provider.drift import Change, apply_snapshot, fail_abandoned_create, may_recover
+from server.instances.provider.drift import Change, apply_snapshot, expected_status, fail_abandoned_create, may_recover
 from server.instances.provider.settle import settle_later
 from server.instances.provider.snapshot import ProviderSnapshot, snapshots
 from server.instances.provider.states import MachineState, observed_fields, state_of
@@ -241,12 +241,10 @@ def _is_up_to_date(row: ReconcileRow, snapshot: ProviderSnapshot) -> bool:
         del observed["endpoints"]
     if any(getattr(row, name) != value for name, value in observed.items()):
         return False
-    return not (
-        state_of(snapshot) in (MachineState.UP, MachineState.COMING_UP) and row.status == InstanceStatus.EXITED
-    ) and not (
-        state_of(snapshot) in (MachineState.DOWN, MachineState.GONE)
-        and row.status not in (InstanceStatus.EXITED, InstanceStatus.FAILED, InstanceStatus.DELETING)
-    )
+    if state_of(snapshot) in (MachineState.DOWN, MachineState.GONE):
+        return row.status in (InstanceStatus.EXITED, InstanceStatus.FAILED, InstanceStatus.DELETING)
+    # Its words may be known already and not fit: written while an operation was open.
+    return expected_status(InstanceStatus(row.status), snapshot) == row.status
 
 
 async def _settle_forgotten(database: Database) -> int:

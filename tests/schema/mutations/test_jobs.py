@@ -146,10 +146,13 @@ async def test_a_failed_job_whose_operation_has_ended_is_not_retried(api: Api):
         )
         await operations.fail(session, accepted.operation.id, code="INTERNAL_ERROR", message="cut", retryable=True)
 
-    one = (await api.ask(f'mutation {{ retryJob(input: {{id: "{job}"}}) {{ job {JOB} {ERRORS} }} }}')).data["retryJob"]
+    retry = f'mutation {{ retryJob(input: {{id: "{job}"}}) {{ job {JOB} errors {{ code message }} }} }}'
+    one = (await api.ask(retry)).data["retryJob"]
     many = (await api.ask(f"mutation {{ retryJobs(input: {{}}) {{ jobs {ERRORS} }} }}")).data["retryJobs"]
 
     assert (one["job"], one["errors"][0]["code"]) == (None, "OPERATION_HAS_ENDED")
+    operation = ids.format_id(ids.OPERATION, accepted.operation.id)
+    assert one["errors"][0]["message"] == f"Its operation has ended: FAILED. Use retryOperation with {operation}."
     assert many["jobs"] == []
     assert await api.world.value("SELECT count(*) FROM job") == 0
 

@@ -176,6 +176,19 @@ async def test_what_has_failed_says_what_can_be_done(api: Api):
     assert machine["actions"] == ["STOP", "RESTART", "MIGRATE", "UPDATE", "DELETE"]
 
 
+async def test_the_ports_of_a_machine_that_is_gone_can_not_be_changed(api: Api):
+    gone = await put(api, InstanceStatus.FAILED, novita_id="n8", novita_status="removed")
+    document = """mutation ($input: UpdateInstanceInput!) {
+      updateInstance(input: $input) { operation { status } errors { code } } }"""
+
+    ports = (await api.ask(document, input={"id": gone, "ports": [{"port": 80}]})).data["updateInstance"]
+    name = (await api.ask(document, input={"id": gone, "name": "was-gone"})).data["updateInstance"]
+
+    assert ports == {"operation": None, "errors": [{"code": "INSTANCE_NOT_UPDATABLE"}]}
+    assert name == {"operation": {"status": "SUCCEEDED"}, "errors": []}
+    assert await api.world.value("SELECT count(*) FROM job") == 0
+
+
 async def test_await_operation_has_bounds_and_returns_null_for_an_unknown_id(api: Api):
     document = "query ($id: ID!, $for: Duration!) { awaitOperation(id: $id, timeout: $for) { status } }"
     created = await api.create(name="awaited")

@@ -171,6 +171,48 @@ async def test_instance_that_is_being_stopped_in_the_console_is_stopping(
     assert (row["status"], row["status_reason"], row["novita_status"]) == (status, reason, then)
 
 
+@pytest.mark.parametrize("word", ["toStop", "stopping", "freezing"])
+async def test_words_noted_during_an_operation_do_not_stay_beside_ready(world: World, word: str):
+    """An operation that reads the machine writes its word; the status follows when the operation is over."""
+    instance_id, machine = await _ready(world)
+    await world.execute("UPDATE instance SET novita_status = $1 WHERE id = $2", word, instance_id)
+    provider = world.simulator.world
+    provider.plan(provider.instance(machine), [(provider.clock.now(), word, "")])
+    assert status_of(world, machine) == word
+
+    await reconcile(world.database, world.novita)
+
+    row = await world.instance(instance_id)
+    assert (row["status"], row["novita_status"]) == (S.STOPPING, word)
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "kind"),
+    [
+        ("restarting", S.RESTARTING, "RESTART"),
+        ("migrating", S.MIGRATING, "MIGRATE"),
+        ("pulling", S.RESTARTING, "RESTART"),
+    ],
+)
+async def test_instance_that_is_restarted_in_the_console_is_followed_to_ready(
+    world: World, word: str, status: InstanceStatus, kind: str
+):
+    instance_id, machine = await _ready(world)
+    seen = ProviderSnapshot.of(await world.novita.instance(machine), asked_at=now())
+    snapshot = replace(seen, status=word, endpoints=(), asked_at=now())
+
+    async with world.database.write() as session:
+        cause = transitions.Cause()
+        change = await apply_snapshot(session, instance_id, snapshot, asked_at=snapshot.asked_at, cause=cause)
+
+    assert change is Change.STARTED
+    row = await world.instance(instance_id)
+    assert (row["status"], row["status_reason"], row["novita_status"]) == (status, "RESTARTED_OUTSIDE", word)
+    await world.work_until_status(instance_id, S.READY)
+    last = await world.one("SELECT kind, status, requested_by FROM operation ORDER BY created_at DESC LIMIT 1")
+    assert tuple(last) == (kind, "SUCCEEDED", None)
+
+
 async def test_running_at_the_provider_does_not_take_ready_away(world: World):
     instance_id, machine = await _ready(world)
     snapshot = ProviderSnapshot.of(await world.novita.instance(machine), asked_at=now())
