@@ -17,7 +17,7 @@ LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check lint types contracts schema errors schema-check schema-lint schema-release deploy-check tests bench-queue bench-client \
+.PHONY: help up test check lint types contracts schema errors schema-check schema-lint schema-release deploy-check tests bench-queue bench-fairness bench-client \
   bench-simulator bench-create bench-graphql bench-monitor bench-probes bench-live bench-scale bench-observe trace-picture walk chaos chaos-short chaos-outage chaos-create \
   chaos-mutants chaos-live chaos-queue chaos-failover bench-replication \
   web web-test web-shots bench-dashboard graphiql format lock clean
@@ -73,6 +73,9 @@ tests: $(VENV)/.installed ## The tests alone (TESTS=tests/server/db for some of 
 
 bench-queue: $(VENV)/.installed ## The job table beside other queues: drain, enqueue, pickup, in hard times
 	$(BIN)/python -m bench.queue $(ARGS)
+
+bench-fairness: $(VENV)/.installed ## What a burst of 1,000 creates delays: stops, deletes, watching, other projects (ARGS="--creates 200")
+	$(BIN)/python -m bench.fairness $(ARGS)
 
 bench-client: $(VENV)/.installed ## The provider client beside bare aiohttp
 	$(BIN)/python -m bench.client $(ARGS)

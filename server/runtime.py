@@ -35,7 +35,9 @@ from server.novita.transport.retry import RetryPolicy
 from server.observe import tracing
 from server.observe.metrics import measure_loop_lag
 from server.probes.probe import Prober
+from server.provider.budget import SharedBudget
 from server.provider.guard import ProviderGuard
+from server.provider.turns import CallTurns
 from server.queue.handler import Handler
 from server.queue.kinds import (
     CheckHealth,
@@ -96,6 +98,7 @@ class Runtime:
             api_key=novita_key,
             request_timeout=settings.request_timeout,
             rate_limit_per_minute=settings.novita_rate_limit,
+            budget=SharedBudget(self.database, settings.novita_rate_limit) if settings.novita_rate_limit else None,
             breaker_threshold=settings.breaker_threshold,
             breaker_recovery=settings.breaker_recovery,
             retry=RetryPolicy(deadline=settings.request_deadline),
@@ -238,6 +241,7 @@ class Runtime:
             max_attempts=self.settings.max_retry_attempts,
             shutdown_timeout=self.settings.shutdown_timeout,
             recurring=recurring,
+            turns=CallTurns(self.novita.limiter),
         )
         worker.start()
         self._workers.append(worker)

@@ -32,7 +32,9 @@ class ProviderSettings(SettingsGroup):
         default="https://api.novita.ai", description="Host of the Novita.ai API, without a path."
     )
     novita_rate_limit: int = Field(
-        default=100, ge=0, description="Provider calls per minute; further calls wait. 0 turns the limit off."
+        default=100,
+        ge=0,
+        description="Provider calls per minute of all processes together; further calls wait. 0 turns the limit off.",
     )
     live_reads_per_token: int = Field(
         default=30,

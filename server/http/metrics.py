@@ -23,7 +23,6 @@ from server.auth.wrong_tokens import TooManyWrongTokens
 from server.db.outages import is_database_unavailable
 from server.graphql.service import GraphQLService
 from server.novita.transport.circuit_breaker import BreakerState
-from server.novita.transport.concurrency import CallPriority
 from server.queue import metrics
 from server.queue.queries import job_stats
 from server.runtime import Runtime
@@ -50,9 +49,11 @@ def _provider(runtime: Runtime) -> Iterator[Metric]:
     suspended = len(novita.breaker.refusals)
     yield _one("pilotlight_provider_suspended", "Circuits open because our key or account is refused.", suspended)
     limiter = novita.limiter
-    waiting = {(CallPriority.USER.name,): limiter.waiting_users, (CallPriority.POLL.name,): limiter.waiting_polls}
+    waiting = {(each.name,): count for each, count in limiter.waiting.items()}
     yield _by("pilotlight_provider_waiting", "Calls that wait for leave to be made.", "priority", waiting)
     left = limiter.available if limiter.calls_per_minute else None
+    rate = limiter.calls_per_minute_now if limiter.calls_per_minute else None
+    yield _one("pilotlight_provider_calls_per_minute", "The rate in use, at most NOVITA_RATE_LIMIT.", rate)
     yield _one("pilotlight_provider_calls_available", "Calls that could be made at once.", left)
 
 

@@ -3,12 +3,12 @@
 It has no other end: an operation that gave up would leave a machine that is billed and that its owner believes deleted.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
-from server.db.tables import Attempt, Operation
+from server.db.tables import Attempt, Instance, Operation
 from server.enums import InstanceStatus, OperationPhase, OperationStatus
 from server.errors import NovitaError, ProviderNotFound
 from server.instances import attempts, operations, transitions
@@ -17,7 +17,6 @@ from server.instances.provider.states import MachineState, observed_fields, stat
 from server.jobs.create_instance import unresolved_timeout
 from server.jobs.failures import wait_for_provider
 from server.jobs.registry import JobContext, growing_pause, handles
-from server.novita.models import RemoteInstance
 from server.queue.enqueue import enqueue
 from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import DeleteInstance
@@ -57,7 +56,7 @@ async def delete_instance(work: DeleteInstance, ctx: JobContext) -> Outcome:
     try:
         if live is not None:
             return await _resolve_attempt(live, unresolved_for, ctx)
-        if instance.novita_id is not None and not await _delete_and_poll(instance.novita_id, operation, ctx):
+        if instance.novita_id is not None and not await _delete_and_poll(instance.novita_id, instance, operation, ctx):
             return Again(after=growing_pause(now() - since, longest=timedelta(seconds=10)))
     except NovitaError as error:
         async with ctx.write() as session:
@@ -71,49 +70,52 @@ async def delete_instance(work: DeleteInstance, ctx: JobContext) -> Outcome:
     return Done()
 
 
-async def _delete_and_poll(novita_id: str, operation: Operation, ctx: JobContext) -> bool:
+async def _delete_and_poll(novita_id: str, instance: Instance, operation: Operation, ctx: JobContext) -> bool:
     """Delete, then poll; True when it is gone. Repeating the delete is harmless.
 
-    After an accepted delete, the provider's own word that it has no such machine is enough. Before that, the delete is
-    sent although no machine is shown, and its absence has to be confirmed.
+    The first call is the delete itself: a look before it would tell nothing that the delete does not. After an accepted
+    delete, the provider's own word that it has no such machine is enough; before that, its absence has to be confirmed.
     """
-    remote = await _find(novita_id, ctx)
-    if _is_gone(remote, operation):
-        return True
-    if isinstance(remote, ProviderNotFound) or state_of(remote) is not MachineState.GOING_AWAY:
+    if operations.is_accepted(operation):
         try:
-            await ctx.novita.delete_instance(novita_id)
-        except ProviderNotFound:
-            absences = ctx.services.absences
-            if isinstance(remote, ProviderNotFound) and await absences.is_confirmed(
-                operation.instance_id, novita_id, is_deleting=True
-            ):
+            remote = await ctx.poll(
+                novita_id, newer_than=_looked_at(instance, operation), needs_addresses=False, is_urgent=True
+            )
+        except ProviderNotFound as error:
+            if error.is_certain_refusal:
                 return True
-            raise
+            # The page of a gateway says nothing about the machine: the delete is sent again.
+        else:
+            cause = transitions.Cause(operation.id, operation.requested_by)
+            async with ctx.write() as session:
+                observed = {"observed_at": now(), **observed_fields(remote)}
+                await transitions.update(session, operation.instance_id, cause=cause, **observed)
+            if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
+                return state_of(remote) is MachineState.GONE
+    try:
+        await ctx.novita.delete_instance(novita_id)
+    except ProviderNotFound:
+        if not await _is_shown(novita_id, ctx) and await ctx.services.absences.is_confirmed(
+            operation.instance_id, novita_id, is_deleting=True
+        ):
+            return True
+        raise
     async with ctx.write() as session:
         await operations.mark_accepted(session, operation.id)
         await operations.record_wait(session, operation.id)
-    remote = await _find(novita_id, ctx)
-    if isinstance(remote, ProviderNotFound):
-        return remote.is_certain_refusal
-    async with ctx.write() as session:
-        observed = {"observed_at": now(), **observed_fields(remote)}
-        cause = transitions.Cause(operation.id, operation.requested_by)
-        await transitions.update(session, operation.instance_id, cause=cause, **observed)
-    return state_of(remote) is MachineState.GONE
+    return False
 
 
-async def _find(novita_id: str, ctx: JobContext) -> RemoteInstance | ProviderNotFound:
+def _looked_at(instance: Instance, operation: Operation) -> datetime:
+    return max(instance.observed_at or operation.created_at, operation.created_at)
+
+
+async def _is_shown(novita_id: str, ctx: JobContext) -> bool:
     try:
-        return await ctx.novita.instance(novita_id)
-    except ProviderNotFound as error:
-        return error
-
-
-def _is_gone(remote: RemoteInstance | ProviderNotFound, operation: Operation) -> bool:
-    if isinstance(remote, ProviderNotFound):
-        return operations.is_accepted(operation) and remote.is_certain_refusal  # not the page of a gateway
-    return state_of(remote) is MachineState.GONE
+        await ctx.novita.instance(novita_id)
+    except ProviderNotFound:
+        return False
+    return True
 
 
 async def _resolve_attempt(attempt: Attempt, waited: timedelta, ctx: JobContext) -> Outcome:

@@ -21,8 +21,7 @@ async def monitor_instance(work: MonitorInstance, ctx: JobContext) -> Outcome:
         return Done()  # deleted, failed or already running
     elapsed = now() - view.status_since
     try:
-        poller = ctx.services.poller
-        remote = await poller.poll(str(view.novita_id), client=ctx.claim.job_id, newer_than=view.known_since)
+        remote = await ctx.poll(str(view.novita_id), newer_than=view.known_since, needs_addresses=view.has_endpoints)
     except ProviderNotFound:
         if elapsed < APPEARANCE_TIMEOUT:
             return Again(after=timedelta(seconds=1))

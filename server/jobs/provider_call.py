@@ -8,7 +8,7 @@ the machine changing state, or in another run, knows that the call was accepted 
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -47,6 +47,12 @@ class Loaded:
         return str(self.instance.novita_id)
 
     @property
+    def looked_at(self) -> datetime:
+        """When the machine was last looked at since the provider was called."""
+        times = (self.operation.asked_at, self.instance.observed_at, self.operation.created_at)
+        return max(each for each in times if each is not None)
+
+    @property
     def cause(self) -> transitions.Cause:
         return transitions.Cause(self.operation.id, self.operation.requested_by)
 
@@ -69,6 +75,7 @@ async def drive(
     waits_for_jobs: bool = False,
     finish: Callable[[AsyncSession, Loaded, RemoteInstance], Awaitable[object]] | None = None,
     settles_after: timedelta | None = None,
+    follows_by_polls: bool = False,
 ) -> Outcome:
     """One run of a handler that changes a machine by one provider call.
 
@@ -76,13 +83,19 @@ async def drive(
     Reason to fail with, or None to poll again. The provider refuses calls while its own jobs for the machine run:
     `waits_for_jobs` polls until they end. `finish` writes the result; without it a monitor job follows the machine
     until it runs. With `settles_after`, an accepted call is never sent again, and counts as done after that time even
-    if nothing is visible yet.
+    if nothing is visible yet. With `follows_by_polls`, an accepted call is followed by polls that machines share:
+    `is_done` then sees what a page of the provider's list has, which is less than a machine's own details.
     """
     loaded = await load(work, ctx, phase)
     if loaded is None:
         return Done()
     try:
-        remote = await ctx.novita.instance(loaded.novita_id)
+        if follows_by_polls and operations.is_accepted(loaded.operation):
+            remote = await ctx.poll(
+                loaded.novita_id, newer_than=loaded.looked_at, needs_addresses=False, is_urgent=True
+            )
+        else:
+            remote = await ctx.novita.instance(loaded.novita_id)
     except NovitaError as error:
         return await on_provider_error(error, work, loaded, ctx, is_look=True)
     if loaded.instance.missing_since is not None:

@@ -5,7 +5,7 @@ import pkgutil
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from server.instances.provider.poller import InstancePoller, NotYet
 from server.instances.queries.for_jobs import CheckViews, MonitorViews
 from server.novita.client import NovitaClient
 from server.novita.models import RemoteInstance
+from server.novita.transport.rate_limiter import Turn
 from server.probes.probe import Prober
 from server.probes.reachability import Reachability
 from server.queue.claim import Claim
@@ -73,7 +74,9 @@ class JobContext:
 
     @property
     def novita(self) -> NovitaClient:
-        return self.services.novita
+        """The client; with a turn, its calls do not wait for the rate limit."""
+        turn = self.claim.turn
+        return self.services.novita.with_turn(turn) if isinstance(turn, Turn) else self.services.novita
 
     @property
     def catalog(self) -> Catalog:
@@ -83,13 +86,26 @@ class JobContext:
     def settings(self) -> Settings:
         return self.services.settings
 
-    async def poll(self, novita_id: str) -> RemoteInstance:
+    async def poll(
+        self,
+        novita_id: str,
+        *,
+        newer_than: datetime | None = None,
+        needs_addresses: bool = True,
+        is_urgent: bool = False,
+    ) -> RemoteInstance:
         """Read a machine at the provider, in one call with other handlers that poll now. Raises NovitaError.
 
         Also raises NotYet, which ends this run; another begins when the response is there. So a handler polls before
         it changes anything.
         """
-        return await self.services.poller.poll(novita_id, client=self.claim.job_id)
+        return await self.services.poller.poll(
+            novita_id,
+            client=self.claim.job_id,
+            newer_than=newer_than,
+            needs_addresses=needs_addresses,
+            is_urgent=is_urgent,
+        )
 
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[AsyncSession]:

@@ -22,7 +22,15 @@ async def stop_instance(work: StopInstance, ctx: JobContext) -> Outcome:
     def call(_loaded: Loaded, remote: RemoteInstance) -> Call | None:
         return Call(ctx.novita.stop_instance, repeatable=True) if state_of(remote) is MachineState.UP else None
 
-    return await drive(work, ctx, phase=OperationPhase.STOPPING, is_done=is_done, call=call, finish=_mark_exited)
+    return await drive(
+        work,
+        ctx,
+        phase=OperationPhase.STOPPING,
+        is_done=is_done,
+        call=call,
+        finish=_mark_exited,
+        follows_by_polls=True,
+    )
 
 
 async def _mark_exited(session: AsyncSession, loaded: Loaded, remote: RemoteInstance) -> None:

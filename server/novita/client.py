@@ -1,5 +1,6 @@
 """The provider's API as one class; every call to the provider goes through it."""
 
+import copy
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -14,14 +15,15 @@ from server.novita.endpoints.images import ImageCalls
 from server.novita.endpoints.instances import InstanceCalls
 from server.novita.endpoints.storage import StorageCalls
 from server.novita.endpoints.templates import TemplateCalls
+from server.novita.transport.budget import Budget
 from server.novita.transport.circuit_breaker import BreakerSnapshot, CircuitBreaker
 from server.novita.transport.concurrency import CallPriority
 from server.novita.transport.http import HttpClient
 from server.novita.transport.json_reader import InvalidResponse, parse
-from server.novita.transport.rate_limiter import CallRateLimiter, LimiterSnapshot
-from server.novita.transport.request import get
+from server.novita.transport.rate_limiter import CallRateLimiter, LimiterSnapshot, Turn
+from server.novita.transport.request import ApiTransport, get
 from server.novita.transport.retry import Clock, MonotonicClock, RetryPolicy
-from server.novita.transport.transport import Transport
+from server.novita.transport.transport import Transport, TurnTransport
 
 __all__ = ["CallGuard", "CallPriority", "ClientSnapshot", "NovitaClient"]
 
@@ -50,6 +52,7 @@ class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls, StorageCalls, Ima
         api_key: SecretStr,
         request_timeout: timedelta = timedelta(seconds=30),
         rate_limit_per_minute: int = 100,  # 0: no limit
+        budget: Budget | None = None,  # shared with other clients; None: its own
         breaker_threshold: int = 5,  # failures in a row; 0: never opens
         breaker_recovery: timedelta = timedelta(seconds=60),
         breaker: CircuitBreaker | None = None,  # shared with another client of this process
@@ -59,7 +62,7 @@ class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls, StorageCalls, Ima
     ) -> None:
         clock = clock or MonotonicClock()
         self.breaker = breaker or CircuitBreaker(threshold=breaker_threshold, recovery=breaker_recovery, clock=clock)
-        self.limiter = CallRateLimiter(rate_limit_per_minute, clock)
+        self.limiter = CallRateLimiter(rate_limit_per_minute, clock, budget)
         self._http = HttpClient(base_url, api_key, request_timeout)
         self.now = clock.now  # for `asked_at` of calls that must not be sent much later
         transport = Transport(
@@ -70,7 +73,14 @@ class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls, StorageCalls, Ima
             slots_per_route=slots_per_route,
             clock=clock,
         )
-        self._transport = self._guarded = transport
+        self._guarded = transport
+        self._transport: ApiTransport = transport
+
+    def with_turn(self, turn: Turn) -> "NovitaClient":
+        """The same client for one run of a job that has its turn: its calls wait for no other."""
+        client = copy.copy(self)
+        client._transport = TurnTransport(self._guarded, turn)
+        return client
 
     def guard(self, guard: CallGuard) -> None:
         """From now on, every call is admitted by the guard and every response checked by it."""

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.database import Database
 from server.errors import LostClaim
+from server.queue.exchange import JobTurn
 
 # The lock lasts until commit, so no other worker can take the job over between check and write. The timeout covers
 # a silent network: the server then ends the transaction, and the lock with it.
@@ -35,6 +36,7 @@ class Claim:
     instance_id: UUID | None
     token: int
     idle_timeout: timedelta
+    turn: JobTurn | None = None
 
     @asynccontextmanager
     async def write(self) -> AsyncGenerator[AsyncSession]:

@@ -5,28 +5,42 @@ from collections.abc import Mapping, Set
 from datetime import datetime
 
 from server.queue.exchange import ClaimedJob, ClaimRequest
+from server.queue.kinds import JobClass, class_of
 
 BATCH_MAX = 500
 PREFETCH_MAX = 1000
 # A prefetched job should start within this time: later, and it would wait here while another process is idle.
 PREFETCH_SECONDS = 0.05
+# Slots that no other class can use, beside those that all share. So each class goes on whatever the others do, and may
+# still have everything that is shared.
+OWN_SLOTS: Mapping[JobClass, int] = {
+    JobClass.ENDS: 3,
+    JobClass.WATCHING: 2,
+    JobClass.STARTS: 1,
+    JobClass.CREATES: 1,
+}
 SLOW_SCAN_SECONDS = 0.05  # a scan without dead entries in its way takes a fraction of that
 
 
 class Demand:
     """Counts the jobs held, and those requested but not yet received."""
 
-    def __init__(self, limits: Mapping[str, int | None], concurrency: int) -> None:
+    def __init__(
+        self, limits: Mapping[str, int | None], concurrency: int, *, lines: Set[JobClass] = frozenset()
+    ) -> None:
         self._limits = limits
-        self._concurrency = concurrency
+        self._shared = concurrency
+        self._own = OWN_SLOTS if lines else dict.fromkeys(JobClass, 0)
+        self._lined: Counter[JobClass] = Counter()
         self._held: Counter[str] = Counter()
         self._total = 0
         self._mean_seconds = 1.0  # moving average of run times; starts high, so that nothing is prefetched at first
 
     def room(self) -> tuple[int, dict[str, int]]:
         """How many jobs can be claimed now: in all, and at most of each kind."""
-        ahead = min(PREFETCH_MAX, int(self._concurrency * PREFETCH_SECONDS / self._mean_seconds))
-        room = min(self._concurrency + ahead - self._total, BATCH_MAX)
+        slots = self._shared + self._own[JobClass.WATCHING] - self._shared_by_lines()
+        ahead = min(PREFETCH_MAX, int(slots * PREFETCH_SECONDS / self._mean_seconds))
+        room = min(slots + ahead - self._total, BATCH_MAX)
         if room <= 0:
             return 0, {}
         at_most = {
@@ -34,6 +48,18 @@ class Demand:
         }
         at_most = {kind: count for kind, count in at_most.items() if count > 0}
         return (room, at_most) if at_most else (0, {})
+
+    def line_room(self, job_class: JobClass) -> int:
+        """How many jobs of a lined class can start now."""
+        watching = max(0, self._total - self._own[JobClass.WATCHING])
+        shared = max(0, self._shared - watching - self._shared_by_lines())
+        return max(0, self._own[job_class] - self._lined[job_class]) + shared
+
+    def add_lined(self, job_class: JobClass, jobs: int) -> None:
+        self._lined[job_class] += jobs
+
+    def _shared_by_lines(self) -> int:
+        return sum(max(0, jobs - self._own[job_class]) for job_class, jobs in self._lined.items())
 
     def reserve(self, request: ClaimRequest) -> None:
         """Count the requested jobs as held until `confirm`."""
@@ -49,7 +75,22 @@ class Demand:
         for job in claimed:
             self._held[job.kind] += 1
 
+    def is_lined(self, job: ClaimedJob) -> bool:
+        return job.kind not in self._limits
+
+    def confirm_cancelled(self, claimed: list[ClaimedJob]) -> None:
+        """Count jobs that were claimed only to be ended."""
+        for job in claimed:
+            if self.is_lined(job):
+                self._lined[class_of(job.kind).job_class] += 1
+            else:
+                self._total += 1
+                self._held[job.kind] += 1
+
     def release(self, job: ClaimedJob) -> None:
+        if self.is_lined(job):
+            self._lined[class_of(job.kind).job_class] -= 1
+            return
         self._total -= 1
         self._held[job.kind] -= 1
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.batching import TokenBucket
 from server.db.database import database_of, notify_after_commit
 from server.observe import job_origin
-from server.queue.kinds import Priority, Work, to_args
+from server.queue.kinds import LINED, Priority, Work, to_args
 
 TOPIC = "job"
 # Jobs of all kinds run in the order of `due_at`: the time from which a job may run, plus this delay. A LOW job that has
@@ -150,7 +150,9 @@ def columns_of(
 
 def _due_delay(work: Work, project_id: UUID | None, share: FairShare) -> timedelta:
     delay = PRIORITY_DELAY[work.priority]
-    return delay if project_id is None else delay + share.delay(project_id)
+    if project_id is None or work.job_class in LINED:
+        return delay  # in a line, projects take turns anyway
+    return delay + share.delay(project_id)
 
 
 def _instance_of(work: Work) -> UUID | None:

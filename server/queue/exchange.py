@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 from uuid import UUID
 
 import asyncpg
@@ -130,6 +131,14 @@ class ClaimRequest:
 NO_CLAIM = ClaimRequest(0, {}, {})
 
 
+class JobTurn(Protocol):
+    """Leave for one run to use what its class shares with others, such as the provider's rate limit."""
+
+    def give_back(self) -> None:
+        """Called at the end of the run, whether it was used or not."""
+        ...
+
+
 @dataclass(slots=True)
 class ClaimedJob:
     """A job with the values it had when it was claimed."""
@@ -148,6 +157,7 @@ class ClaimedJob:
     waited: float
     origin: str | None
     claim: int
+    turn: "JobTurn | None" = None  # of a lined class; given back at the end of the run
 
 
 @dataclass(slots=True)

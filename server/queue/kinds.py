@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from functools import cache
 from typing import ClassVar
 from uuid import UUID
@@ -21,6 +21,21 @@ class Priority(IntEnum):
     LOW = 2
 
 
+class JobClass(StrEnum):
+    """What a job is for. Each class has slots and provider calls of its own while the others are busy.
+
+    Jobs of the lined classes run when they have their turn to call the provider, and projects take turns in each line.
+    """
+
+    ENDS = "ends"  # a user wants a machine to end: it costs money until then
+    WATCHING = "watching"  # looks at machines and endpoints; needs no turn
+    STARTS = "starts"
+    CREATES = "creates"
+
+
+LINED = (JobClass.ENDS, JobClass.STARTS, JobClass.CREATES)
+
+
 class UnreadableArguments(PilotlightError):
     """A row's arguments do not fit its kind: another version of the code wrote it."""
 
@@ -30,6 +45,7 @@ class Work:
 
     kind: ClassVar[str]
     priority: ClassVar[Priority] = Priority.NORMAL
+    job_class: ClassVar[JobClass] = JobClass.WATCHING
     max_attempts: ClassVar[int | None] = None  # None: the worker's limit
     concurrency: ClassVar[int | None] = None  # how many may run at once in one process; None: the worker's limit
 
@@ -58,6 +74,7 @@ class CreateInstance(OperationWork):
     """Choose a region and product for an instance and create it at the provider."""
 
     kind = "CREATE_INSTANCE"
+    job_class = JobClass.CREATES
     priority = Priority.HIGH
 
     # Hash of the idempotency key and the input, from which markers are derived; None: from the operation's id.
@@ -97,6 +114,7 @@ class StartInstance(OperationWork):
     """Start an instance that has exited."""
 
     kind = "START_INSTANCE"
+    job_class = JobClass.STARTS
     priority = Priority.HIGH
 
 
@@ -112,6 +130,7 @@ class StopInstance(OperationWork):
     """Stop an instance and wait until it has exited."""
 
     kind = "STOP_INSTANCE"
+    job_class = JobClass.ENDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +138,7 @@ class RestartInstance(OperationWork):
     """Stop an instance and start it again at once."""
 
     kind = "RESTART_INSTANCE"
+    job_class = JobClass.STARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +146,7 @@ class MigrateInstance(OperationWork):
     """Move an instance to another node of its region."""
 
     kind = "MIGRATE_INSTANCE"
+    job_class = JobClass.STARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +154,7 @@ class UpdateInstance(OperationWork):
     """Change the ports or enlarge the disk of an instance."""
 
     kind = "UPDATE_INSTANCE"
+    job_class = JobClass.STARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +162,7 @@ class DeleteInstance(OperationWork):
     """Delete an instance at the provider and wait until it is gone."""
 
     kind = "DELETE_INSTANCE"
+    job_class = JobClass.ENDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,6 +219,7 @@ class Runner:
             job.instance_id,
             job.claim,
             self._idle_timeout,
+            job.turn,
         )
 
 

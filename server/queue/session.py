@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -17,11 +17,13 @@ from server.db.notify import Notifier
 from server.db.outages import DATABASE_ERRORS
 from server.queue import metrics
 from server.queue.control import CANCEL_TOPIC, cancelled_here, claim_cancelled
-from server.queue.demand import Demand
+from server.queue.demand import OWN_SLOTS, Demand
 from server.queue.enqueue import TOPIC
-from server.queue.exchange import NO_CLAIM, ClaimedJob
+from server.queue.exchange import ClaimedJob, Reschedule
 from server.queue.executor import Executor, Interruption
+from server.queue.kinds import LINED, JobClass, class_of
 from server.queue.lease import Lease
+from server.queue.line_producer import LineProducer, Turns
 from server.queue.producer import Producer
 from server.queue.rescuer import any_lease_expired, release_unknown_claims, rescue, shorten_waits
 from server.queue.runner import Result, Runner, release
@@ -52,6 +54,7 @@ class WorkerSession:
         runner: Runner,
         kinds: Mapping[str, int | None],
         limits: WorkerLimits,
+        turns: Turns,
     ) -> None:
         self.worker_id: UUID = uuid4()
         self.is_working = False
@@ -60,10 +63,17 @@ class WorkerSession:
         self._runner = runner
         self._kinds = kinds
         self._limits = limits
-        self._demand = Demand(kinds, limits.concurrency)
+        lines = _lines(kinds)
+        lined = {kind for in_line in lines.values() for kind in in_line}
+        others = {kind: limit for kind, limit in kinds.items() if kind not in lined}
+        self._demand = Demand(others, limits.concurrency, lines=lines.keys())
+        own_slots = OWN_SLOTS[JobClass.WATCHING] if lines else 0
         self._executor = Executor(
-            runner, limits.concurrency, self._add_result, is_lease_held=lambda: self._lease.is_held
+            runner, limits.concurrency + own_slots, self._add_result, is_lease_held=lambda: self._lease.is_held
         )
+        # Its own tasks: a claimed job of a line starts at once, however many others were fetched ahead.
+        slots = limits.concurrency + sum(OWN_SLOTS[job_class] for job_class in lines) if lines else 0
+        self._line_executor = Executor(runner, slots, self._add_result, is_lease_held=lambda: self._lease.is_held)
         self._producer = Producer(
             database,
             self.worker_id,
@@ -71,6 +81,17 @@ class WorkerSession:
             poll_interval=limits.poll_interval,
             command_timeout=limits.lease / 2,
             on_claimed=self._executor.add,
+        )
+        self._lines = LineProducer(
+            database,
+            self.worker_id,
+            self._demand,
+            turns,
+            self._producer,
+            lines,
+            poll_interval=limits.poll_interval,
+            command_timeout=limits.lease / 2,
+            on_claimed=self._line_executor.add,
         )
         self._lost = asyncio.Event()
         # A dead worker's jobs must be claimable within the lease, and expired leases are only looked for this often.
@@ -86,10 +107,11 @@ class WorkerSession:
         tasks: list[asyncio.Task[None]] = []
         self.is_working = True
         try:
-            tasks += self._executor.start()
+            tasks += self._executor.start() + self._line_executor.start()
             for name, run in (("listen", self._listen), ("rescue", self._rescue), ("cancel", self._cancel)):
                 tasks.append(asyncio.create_task(run(), name=f"worker {name}"))
             tasks += [asyncio.create_task(self._producer.run(), name="worker producer") for _ in range(CONNECTIONS)]
+            tasks += [asyncio.create_task(self._lines.run(line), name=f"worker {line}") for line in self._lines.kinds]
             await self._wait_for_end(stop, tasks)
             if self._lost.is_set():
                 await self._drop()
@@ -97,8 +119,9 @@ class WorkerSession:
                 await self._drain()
         finally:
             self.is_working = False
-            self._producer.close()
+            self._close()
             await _cancel_all(tasks)
+            await self._lines.disconnect()
             with contextlib.suppress(*DATABASE_ERRORS):
                 if await self._lease.end():
                     self._notifier.notify([TOPIC])
@@ -109,13 +132,15 @@ class WorkerSession:
         jobs: list[ClaimedJob] = []
 
         async def run_all() -> None:
-            jobs.extend(self._executor.take_backlog())
+            await self._lines.claim_once()
+            jobs.extend(self._executor.take_backlog() + self._line_executor.take_backlog())
             for job, result in zip(jobs, await asyncio.gather(*map(self._runner.run, jobs)), strict=True):
                 self._add_result(job, result, 0.0)
 
         try:
             await self._producer.run_once(run_all)
         finally:
+            await self._lines.disconnect()
             await self._lease.end()
         return len(jobs)
 
@@ -130,32 +155,52 @@ class WorkerSession:
             await _cancel_all(ends)
 
     def _add_result(self, job: ClaimedJob, result: Result, seconds: float) -> None:
+        if job.turn is not None:
+            job.turn.give_back()
         self._demand.release(job)
-        self._demand.record_run(seconds)
         self._producer.add_result(job, result)
+        self._lines.slot_freed()
+        if not self._demand.is_lined(job):
+            self._demand.record_run(seconds)
+        elif isinstance(result, Reschedule) and result.after is not None:
+            self._lines.wake_in(class_of(job.kind).job_class, result.after.total_seconds())
 
     def _release(self, jobs: Sequence[ClaimedJob]) -> None:
         for job in jobs:
+            if job.turn is not None:
+                job.turn.give_back()
             self._demand.release(job)
             self._producer.add_result(job, release(job))
 
     async def _drain(self) -> None:
         """Claim no more; give handlers the shutdown timeout, release the rest, and write all results."""
-        self._producer.close()
-        self._release(self._executor.take_backlog())
-        await self._executor.wait_until_idle(self._limits.shutdown_timeout.total_seconds())
-        self._executor.interrupt_all(Interruption.RELEASE)
-        await self._executor.wait_until_idle(CLEANUP_TIMEOUT)
+        self._close()
+        self._release(self._executor.take_backlog() + self._line_executor.take_backlog())
+        await self._wait_until_idle(self._limits.shutdown_timeout.total_seconds())
+        self._interrupt_all(Interruption.RELEASE)
+        await self._wait_until_idle(CLEANUP_TIMEOUT)
         await self._producer.wait_until_written(CLEANUP_TIMEOUT)
         self._notifier.notify([TOPIC])
 
     async def _drop(self) -> None:
         """The lease is nearly over: stop everything before another worker may start the same jobs."""
         metrics.LEASES_LOST.add()
-        self._producer.close()
+        self._close()
         self._executor.take_backlog()
-        self._executor.interrupt_all(Interruption.LOST)
-        await self._executor.wait_until_idle(CLEANUP_TIMEOUT)
+        self._line_executor.take_backlog()
+        self._interrupt_all(Interruption.LOST)
+        await self._wait_until_idle(CLEANUP_TIMEOUT)
+
+    def _close(self) -> None:
+        self._producer.close()
+        self._lines.close()
+
+    def _interrupt_all(self, interruption: Interruption) -> None:
+        self._executor.interrupt_all(interruption)
+        self._line_executor.interrupt_all(interruption)
+
+    async def _wait_until_idle(self, seconds: float) -> None:
+        await asyncio.gather(self._executor.wait_until_idle(seconds), self._line_executor.wait_until_idle(seconds))
 
     async def _listen(self) -> None:
         """Fetch when notified of new jobs, and every poll interval."""
@@ -164,6 +209,7 @@ class WorkerSession:
             while True:
                 await wakeup.wait(self._limits.poll_interval)
                 self._producer.fetch()
+                self._lines.wake()
         finally:
             self._notifier.unsubscribe(TOPIC, wakeup)
 
@@ -203,6 +249,7 @@ class WorkerSession:
                 log.warning("worker.clock_jumped", jobs=len(shortened))
             if rescued or forgotten or stale or shortened:
                 self._producer.fetch_with_full_scan()
+                self._lines.wake()
                 self._notifier.notify([TOPIC])
 
     async def _cancel(self) -> None:
@@ -212,7 +259,9 @@ class WorkerSession:
             pool = self._database.raw
             while True:
                 try:
-                    self._executor.cancel(await cancelled_here(pool, self.worker_id))
+                    cancelled = await cancelled_here(pool, self.worker_id)
+                    self._executor.cancel(cancelled)
+                    self._line_executor.cancel(cancelled)
                     claim = random.getrandbits(63)
                     self._producer.track_claim(claim, 1)
                     try:
@@ -220,7 +269,7 @@ class WorkerSession:
                         self._producer.track_claim(claim, len(waiting))
                     finally:
                         self._producer.release_claim(claim)
-                    self._demand.confirm(NO_CLAIM, waiting)
+                    self._demand.confirm_cancelled(waiting)
                     for job in waiting:
                         self._add_result(job, await self._runner.end_cancelled(job), 0.0)
                 except DATABASE_ERRORS as error:
@@ -228,6 +277,16 @@ class WorkerSession:
                 await wakeup.wait(self._limits.lease / 4)
         finally:
             self._notifier.unsubscribe(CANCEL_TOPIC, wakeup)
+
+
+def _lines(kinds: Iterable[str]) -> dict[JobClass, list[str]]:
+    """The kinds of each lined class."""
+    lines: dict[JobClass, list[str]] = {}
+    for kind in kinds:
+        job_class = class_of(kind).job_class
+        if job_class in LINED:
+            lines.setdefault(job_class, []).append(kind)
+    return lines
 
 
 async def _cancel_all(tasks: "Sequence[asyncio.Task[Any]]") -> None:

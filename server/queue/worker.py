@@ -14,6 +14,7 @@ from server.db.outages import DATABASE_ERRORS
 from server.queue.claim import Claim
 from server.queue.handler import Handler
 from server.queue.kinds import class_of
+from server.queue.line_producer import FreeTurns, Turns
 from server.queue.runner import Backoff, Runner
 from server.queue.schedule import Recurring, declare, fire_due, time_to_next
 from server.queue.session import WorkerLimits, WorkerSession
@@ -39,6 +40,7 @@ class Worker:
         shutdown_timeout: timedelta = timedelta(seconds=30),
         backoff: Backoff | None = None,
         recurring: Sequence[Recurring] = (),
+        turns: Turns | None = None,
     ) -> None:
         self._database = database
         self._notifier = notifier
@@ -52,6 +54,7 @@ class Worker:
             idle_timeout=min(lease, database.timeouts.idle),
         )
         self._recurring = recurring
+        self._turns = turns or FreeTurns()
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._session: WorkerSession | None = None
@@ -94,7 +97,7 @@ class Worker:
         return await self._new_session().work_once()
 
     def _new_session(self) -> WorkerSession:
-        return WorkerSession(self._database, self._notifier, self._runner, self._kinds, self._limits)
+        return WorkerSession(self._database, self._notifier, self._runner, self._kinds, self._limits, self._turns)
 
     async def _fire_recurring(self) -> None:
         declared = False

@@ -6,7 +6,7 @@ from server.db.tables.instance import Attempt, IdempotencyKey, Instance, Operati
 from server.db.tables.instance_row import InstanceLike, InstanceRow
 from server.db.tables.job import Job, JobHistory, JobPause, JobSchedule, JobWorker
 from server.db.tables.probe import HealthWatch, ProbeResult
-from server.db.tables.provider import ProviderBalance, ProviderIdentity, ProviderObject, UnlinkedCount
+from server.db.tables.provider import ProviderBalance, ProviderBudget, ProviderIdentity, ProviderObject, UnlinkedCount
 from server.db.tables.token import Project, Token
 from server.db.tables.webhook import Delivery, DeliveryAttempt, DeliveryStatus, WebhookSecret
 
@@ -33,6 +33,7 @@ __all__ = [
     "ProbeResult",
     "Project",
     "ProviderBalance",
+    "ProviderBudget",
     "ProviderIdentity",
     "ProviderObject",
     "Token",

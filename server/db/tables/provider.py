@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, text
+from sqlalchemy import ARRAY, CheckConstraint, Float, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from server.db.tables.base import Base, CreatedAt, Id, one_of
@@ -93,3 +93,24 @@ class ProviderObject(Base):
     # When the provider was last called to create it.
     asked_at: Mapped[CreatedAt]
     deleted_at: Mapped[datetime | None]
+
+
+class ProviderBudget(Base):
+    """At most one row: the calls that all processes together may make to the provider. Times are seconds since 1970."""
+
+    __tablename__ = "provider_budget"
+    __table_args__ = (
+        CheckConstraint("is_the_only_row", name="has_one_row"),
+        # The row is updated with every call; without an index on what changes, in place.
+        {"postgresql_with": {"fillfactor": "50"}},
+    )
+
+    is_the_only_row: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
+    version: Mapped[int]
+    rate: Mapped[float]  # calls a second; lower than NOVITA_RATE_LIMIT after the provider has refused calls
+    tokens: Mapped[float]
+    at: Mapped[float]
+    lowered_at: Mapped[float]
+    # By class of calls: what is left of its own share, and the calls a second that it made lately.
+    own: Mapped[list[float]] = mapped_column(ARRAY(Float))
+    used: Mapped[list[float]] = mapped_column(ARRAY(Float))

@@ -5,6 +5,7 @@ calls grows with pages and not with instances. Polls use only a part of the rate
 """
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Hashable, Iterable
@@ -36,9 +37,16 @@ BATCH_WINDOW = 0.005
 # Seconds that `poll` waits for a single poll before it raises NotYet.
 WAIT_TIMEOUT = 0.5
 SWEEP_INTERVAL_MIN = 1.0
-# The part of the rate limit that polls may use, and the limit that is assumed where there is none.
-RATE_SHARE = 0.5
+# The part of the rate limit that sweeps use, and the limit that is assumed where there is none. A sweep of many pages
+# that would take longer than SWEEP_INTERVAL_MAX uses up to RATE_SHARE_MAX, which leaves the rest for changes.
+RATE_SHARE = 0.125
+RATE_SHARE_MAX = 0.5
+SWEEP_INTERVAL_MAX = 12.0
+# Between two sweeps while a machine is followed to its end, which a user waits for.
+URGENT_INTERVAL = 2.5
 ASSUMED_RATE_LIMIT = 600
+# A machine counts as moving for so many seconds after it was last polled.
+MOVING_SECONDS = 10.0
 # NotYet asks for at most this delay, in seconds; results are kept for longer than that.
 RETRY_DELAY_MAX = 30.0
 RESULT_TTL = 120.0
@@ -61,6 +69,7 @@ class PollRequest:
 
     novita_id: str
     asked_at: float
+    needs_addresses: bool = True
     done: asyncio.Event = field(default_factory=asyncio.Event)
     remote: RemoteInstance | None = None
     error: NovitaError | None = None
@@ -83,6 +92,7 @@ class PageEntry:
 
     remote: RemoteInstance
     asked_at: datetime
+    lacks_addresses: bool
 
 
 class InstancePoller:
@@ -90,7 +100,7 @@ class InstancePoller:
 
     def __init__(self, novita: NovitaClient, *, calls_per_minute: int) -> None:
         self._novita = novita
-        self._seconds_per_call = 60 / (RATE_SHARE * (calls_per_minute or ASSUMED_RATE_LIMIT))
+        self._limit = (calls_per_minute or ASSUMED_RATE_LIMIT) / 60
         self._requests: dict[Hashable, PollRequest] = {}
         self._open: dict[str, list[PollRequest]] = {}
         self._page_entries: dict[str, PageEntry] = {}
@@ -98,25 +108,41 @@ class InstancePoller:
         self._pages = 1  # of the whole list, when it was last read
         self._page_size = PAGE_SIZE
         self._largest_page = LARGE_PAGE_SIZE  # as far as we know
+        self._round_at = 0.0  # when the last one began
         self._next_round_at = 0.0
+        self._sooner = asyncio.Event()
         self._is_sweeping = False
         self._seconds_per_page = 60 / calls_per_minute if calls_per_minute else 0.05  # later measured
-        self._single_polls = TokenBucket(1 / self._seconds_per_call, SINGLE_POLL_BURST, time.monotonic())
+        self._single_polls = TokenBucket(RATE_SHARE_MAX * self._limit, SINGLE_POLL_BURST, time.monotonic())
+        self._moving: dict[str, float] = {}  # when each machine was last polled, oldest first
 
-    async def poll(self, novita_id: str, *, client: Hashable, newer_than: datetime | None = None) -> RemoteInstance:
+    async def poll(
+        self,
+        novita_id: str,
+        *,
+        client: Hashable,
+        newer_than: datetime | None = None,
+        needs_addresses: bool = True,
+        is_urgent: bool = False,
+    ) -> RemoteInstance:
         """The provider's present state of a machine. Raises NovitaError, or NotYet while many polls wait.
 
         After NotYet the result is kept for the same `client`, which has to call again: a job that waited here would
         block a slot for other jobs. With `newer_than`, an entry of a page that was read after that time serves as well:
-        while pages are read all the time for a large fleet, no client has to call twice.
+        while pages are read all the time for a large fleet, no client has to call twice. Without `needs_addresses` a
+        page that lacks the addresses of a running machine is enough. `is_urgent` asks for the next page sooner.
         """
         request = self._requests.get(client)
         if request is None and newer_than is not None:
             entry = self._page_entries.get(novita_id)
-            if entry is not None and entry.asked_at > newer_than and entry.asked_at > now() - PAGE_TTL:
+            is_enough = entry is not None and not (needs_addresses and entry.lacks_addresses)
+            if entry is not None and is_enough and entry.asked_at > max(newer_than, now() - PAGE_TTL):
                 return entry.remote
         if request is None or request.novita_id != novita_id or _is_expired(request):
-            request = self._requests[client] = self._add(novita_id)
+            request = self._requests[client] = self._add(novita_id, needs_addresses)
+        if is_urgent and not request.done.is_set():
+            self._next_round_at = min(self._next_round_at, self._round_at + URGENT_INTERVAL)
+            self._sooner.set()
         if not request.done.is_set() and self._can_poll_singly():
             await _wait_for(request, WAIT_TIMEOUT)
         if not request.done.is_set():
@@ -135,8 +161,10 @@ class InstancePoller:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _add(self, novita_id: str) -> PollRequest:
-        request = PollRequest(novita_id, time.monotonic())
+    def _add(self, novita_id: str, needs_addresses: bool = True) -> PollRequest:
+        request = PollRequest(novita_id, time.monotonic(), needs_addresses)
+        self._moving.pop(novita_id, None)
+        self._moving[novita_id] = request.asked_at
         self._open.setdefault(novita_id, []).append(request)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="instance poller")
@@ -147,19 +175,31 @@ class InstancePoller:
         waiting = 0.0 if self._is_sweeping else self._next_round_at - time.monotonic()
         pages = max(1.0, len(self._open) / self._page_size)
         # With jitter: clients that were refused together would otherwise call again together.
-        return min(RETRY_DELAY_MAX, max(0.25, waiting) + pages * self._seconds_per_page) * random.uniform(0.75, 1.25)
+        jitter = random.uniform(0.0, max(0.3, pages * 0.1))
+        return min(RETRY_DELAY_MAX, max(0.25, waiting) + pages * self._seconds_per_page + jitter)
 
     def _can_poll_singly(self) -> bool:
-        """Whether the machines that wait now can be polled one by one, at once."""
-        return len(self._open) <= min(SINGLE_POLLS_MAX, self._single_polls.tokens(time.monotonic()))
+        """Whether the machines that wait now can be polled one by one, at once: only while no more than a handful move,
+        or a burst of creates would spend as many calls on looking as on creating."""
+        at = time.monotonic()
+        while self._moving and next(iter(self._moving.values())) < at - MOVING_SECONDS:
+            del self._moving[next(iter(self._moving))]
+        return max(len(self._open), len(self._moving)) <= min(SINGLE_POLLS_MAX, self._single_polls.tokens(at))
+
+    def _sweep_interval(self, calls: int) -> float:
+        usual = min(calls / (RATE_SHARE * self._limit), SWEEP_INTERVAL_MAX)
+        return max(SWEEP_INTERVAL_MIN, usual, calls / (RATE_SHARE_MAX * self._limit))
 
     async def _run(self) -> None:
         """Run rounds while requests are open."""
         while self._open:
             await asyncio.sleep(BATCH_WINDOW)
             singly = self._can_poll_singly()
-            if not singly:
-                await asyncio.sleep(max(0.0, self._next_round_at - time.monotonic()))
+            while not singly and (left := self._next_round_at - time.monotonic()) > 0:
+                self._sooner.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left):
+                        await self._sooner.wait()
             started = time.monotonic()
             count = len(self._open)
             try:
@@ -168,7 +208,8 @@ class InstancePoller:
                     await self._poll_singly(list(self._open), before=started)
                 else:
                     calls = min(count, self._pages)
-                    self._next_round_at = started + max(SWEEP_INTERVAL_MIN, calls * self._seconds_per_call)
+                    self._round_at = started
+                    self._next_round_at = started + self._sweep_interval(calls)
                     self._is_sweeping = True
                     if count <= calls:
                         await self._poll_singly(list(self._open), before=started)
@@ -201,15 +242,13 @@ class InstancePoller:
                 before = len(listed)
                 listed.update(remote.id for remote in response.items)
                 for remote in response.items:
-                    lacks_endpoints = _lacks_endpoints(remote)
-                    if not lacks_endpoints:
-                        self._page_entries[remote.id] = PageEntry(remote, asked_at)
+                    lacks_addresses = _lacks_addresses(remote)
+                    self._page_entries[remote.id] = PageEntry(remote, asked_at, lacks_addresses)
                     if remote.id not in self._open:
                         continue
-                    if lacks_endpoints:
+                    self._answer(remote.id, remote, None, before=sent, has_addresses=not lacks_addresses)
+                    if remote.id in self._open and lacks_addresses:
                         incomplete.add(remote.id)
-                    else:
-                        self._answer(remote.id, remote, None, before=sent)
                 if page == 1 and response.total is not None and len(response.items) < min(size, response.total):
                     size = self._largest_page = max(1, len(response.items))  # it returns no larger pages
                 # The largest page that is served is unknown, so a short page is the last only if the total agrees.
@@ -254,16 +293,23 @@ class InstancePoller:
             self._answer(novita_id, None, error, before=started)
 
     def _answer(
-        self, novita_id: str, remote: RemoteInstance | None, error: NovitaError | None, *, before: float
+        self,
+        novita_id: str,
+        remote: RemoteInstance | None,
+        error: NovitaError | None,
+        *,
+        before: float,
+        has_addresses: bool = True,
     ) -> None:
         """Finish the requests from before the call was sent; for later ones its result is too old."""
-        requests = self._open.pop(novita_id, [])
-        later = [request for request in requests if request.asked_at > before]
-        if later:
-            self._open[novita_id] = later
-        for request in requests:
-            if request.asked_at <= before:
+        waiting: list[PollRequest] = []
+        for request in self._open.pop(novita_id, []):
+            if request.asked_at <= before and (has_addresses or not request.needs_addresses):
                 request.finish(remote, error)
+            else:
+                waiting.append(request)
+        if waiting:
+            self._open[novita_id] = waiting
 
     def _drop_expired(self) -> None:
         for client in [client for client, request in self._requests.items() if _is_expired(request)]:
@@ -276,7 +322,7 @@ def _is_expired(request: PollRequest) -> bool:
     return request.done.is_set() and time.monotonic() - request.finished_at > RESULT_TTL
 
 
-def _lacks_endpoints(remote: RemoteInstance) -> bool:
+def _lacks_addresses(remote: RemoteInstance) -> bool:
     """List items may lack addresses, as the provider's documentation says; a running one is then polled singly."""
     return state_of(remote) is MachineState.UP and not any(endpoint.address for endpoint in remote.endpoints)
 

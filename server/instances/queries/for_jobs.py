@@ -75,7 +75,8 @@ class CheckViews:
 READ_VIEWS = """
     SELECT instance.id, instance.status, instance.status_since, instance.novita_id, instance.novita_status,
            instance.endpoints, instance.spot_reclaim_at, instance.missing_since, instance.observed_at,
-           instance.ready_timeout_seconds, operation.id, operation.requested_by
+           instance.ready_timeout_seconds, instance.ports <> '[]' OR instance.tools <> '[]', operation.id,
+           operation.requested_by
     FROM instance LEFT JOIN operation
          ON operation.instance_id = instance.id AND operation.status IN ('QUEUED', 'RUNNING')
     WHERE instance.id = ANY($1::uuid[])
@@ -105,6 +106,7 @@ class MonitorView:
     missing_since: datetime | None
     observed_at: datetime | None
     ready_timeout_seconds: int | None
+    has_endpoints: bool  # a port, or a tool of its template
     operation_id: UUID | None
     requested_by: UUID | None
 

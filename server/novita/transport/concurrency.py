@@ -3,19 +3,13 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from enum import IntEnum
 
 from server.errors import RateLimited
+from server.novita.transport.budget import CallPriority
 
+__all__ = ["CallPriority", "CallQueue", "RouteSlots"]
 
-class CallPriority(IntEnum):
-    """A user waits for USER calls; POLL calls come from background jobs."""
-
-    USER = 0
-    POLL = 1
-
-
-# After this many USER calls in a row one waiting POLL call goes: a busy user must not stop all polling.
+# After this many other calls in a row one waiting POLL call goes: busy users must not stop all polling.
 USER_CALLS_PER_POLL = 4
 # Ordered: first in, first out, and removal from the middle in constant time.
 WaitingCalls = OrderedDict[asyncio.Future[bool], float]  # future -> loop time at which it times out
@@ -27,11 +21,11 @@ class CallQueue:
 
     def __init__(self) -> None:
         self._queues: tuple[OrderedDict[str, WaitingCalls], ...] = tuple(OrderedDict() for _ in CallPriority)
-        self._user_calls_in_a_row = 0
+        self._other_calls_in_a_row = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._queues[0] or self._queues[1])
+        return any(self._queues)
 
     def has_waiting(self, priority: CallPriority) -> bool:
         return bool(self._queues[priority])
@@ -69,7 +63,15 @@ class CallQueue:
     def wake_next(self, *, polls: bool = True) -> bool:
         """Wake the next waiting call; False if there is none. With `polls` False, POLL calls are passed over."""
         while (priority := self._next_priority(polls)) is not None:
-            routes = self._queues[priority]
+            if self.wake(priority):
+                self._other_calls_in_a_row = 0 if priority is CallPriority.POLL else self._other_calls_in_a_row + 1
+                return True
+        return False
+
+    def wake(self, priority: CallPriority) -> bool:
+        """Wake the next waiting call of a class; False if there is none."""
+        routes = self._queues[priority]
+        while routes:
             route = next(iter(routes))
             calls = routes[route]
             turn, _ = calls.popitem(last=False)
@@ -79,16 +81,16 @@ class CallQueue:
                 continue  # cancelled a moment ago: its caller has not run since
             if calls:
                 routes.move_to_end(route)  # another route is next
-            self._user_calls_in_a_row = self._user_calls_in_a_row + 1 if priority is CallPriority.USER else 0
             turn.set_result(True)
             return True
         return False
 
     def _next_priority(self, polls: bool) -> CallPriority | None:
-        users, pollers = bool(self._queues[CallPriority.USER]), polls and bool(self._queues[CallPriority.POLL])
-        if pollers and (not users or self._user_calls_in_a_row >= USER_CALLS_PER_POLL):
+        others = next((each for each in CallPriority if each is not CallPriority.POLL and self._queues[each]), None)
+        pollers = polls and bool(self._queues[CallPriority.POLL])
+        if pollers and (others is None or self._other_calls_in_a_row >= USER_CALLS_PER_POLL):
             return CallPriority.POLL
-        return CallPriority.USER if users else None
+        return others
 
     def _set_timer(self, moment: float, loop: asyncio.AbstractEventLoop) -> None:
         """One timer for all waiting calls: a timer each would cost as much as the queue itself."""
@@ -124,8 +126,8 @@ class CallQueue:
 
 
 class RouteSlots:
-    """The slots of one route. A quarter of them is reserved for USER calls, which find a slot even while polling calls
-    are slow."""
+    """The slots of one route. A quarter of them is not for POLL calls, so the others find a slot even while polling
+    calls are slow."""
 
     def __init__(self, route: str, slots: int) -> None:
         self._route = route
@@ -134,7 +136,7 @@ class RouteSlots:
         self._waiters = CallQueue()
 
     def try_acquire(self, priority: CallPriority) -> bool:
-        """Take a slot if one is free and no call of this priority waits for it. USER calls pass waiting POLL calls,
+        """Take a slot if one is free and no call of this class waits for it. Others pass waiting POLL calls,
         which may not have the reserved slots."""
         if self._waiters.has_waiting(priority) or not self._has_slot(priority):
             return False

@@ -1,63 +1,152 @@
 """Limits calls per minute: calls above the limit wait in a queue instead of being refused by the provider."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from server.batching import TokenBucket
-from server.novita.transport.concurrency import CallPriority, CallQueue
+from server.novita.transport.budget import Budget, CallPriority, Calls, Grant, full_budget, lower_rate, take_calls
+from server.novita.transport.concurrency import CallQueue
 from server.novita.transport.retry import Clock
+
+SPARE_MAX = 10
+WAIT_MAX = 86_400.0  # seconds; a job's turn may take long, and its line has no other end
 
 
 @dataclass(frozen=True, slots=True)
 class LimiterSnapshot:
     calls_per_minute: int  # 0 when off
+    calls_per_minute_now: int  # lower after the provider has refused calls
     available: int
-    waiting_users: int
-    waiting_polls: int
+    waiting: Mapping[CallPriority, int]
+
+
+class Turn:
+    """Leave for one run of a job to call the provider. Its first call is paid for, and none of its calls waits: what it
+    calls beyond the first is charged to its class."""
+
+    __slots__ = ("_is_paid", "_limiter", "priority")
+
+    def __init__(self, limiter: "CallRateLimiter", priority: CallPriority) -> None:
+        self._limiter = limiter
+        self._is_paid = True
+        self.priority = priority
+
+    async def use(self) -> None:
+        """Account for one call, before it is sent."""
+        if self._is_paid:
+            self._is_paid = False
+        else:
+            await self._limiter.charge(self.priority)
+
+    def give_back(self) -> None:
+        """At the end of the run: another call may use what was not used."""
+        if self._is_paid:
+            self._is_paid = False
+            self._limiter.refund()
+
+
+class LocalBudget:
+    """The budget of a client that shares it with no other."""
+
+    def __init__(self, limit_per_minute: int, clock: Clock) -> None:
+        self._limit = limit_per_minute / 60
+        self._clock = clock
+        self._state = full_budget(self._limit, clock.now())
+
+    async def take(self, wanted: Calls, *, charged: Calls, successes: int) -> Grant:
+        return self.take_now(wanted, charged=charged, successes=successes)
+
+    def take_now(self, wanted: Calls, *, charged: Calls, successes: int) -> Grant:
+        return take_calls(self._state, self._limit, self._clock.now(), wanted, charged, successes)
+
+    async def lower(self) -> float:
+        return lower_rate(self._state, self._limit, self._clock.now())
 
 
 class CallRateLimiter:
-    """A token bucket with a queue in front.
+    """A queue of the calls of this client in front of a budget, which it may share with others."""
 
-    The burst is a tenth of the calls per minute (opening a page makes several), then calls go at an even rate: with a
-    burst of all of them, the next user would wait for the rest of the minute.
-    """
-
-    def __init__(self, calls_per_minute: int, clock: Clock) -> None:
-        self._calls_per_minute = calls_per_minute
+    def __init__(self, calls_per_minute: int, clock: Clock, budget: Budget | None = None) -> None:
+        self.calls_per_minute = calls_per_minute
         self._clock = clock
-        self._bucket = TokenBucket(calls_per_minute / 60, max(1, calls_per_minute // 10), clock.now())
+        self._budget: Budget = budget or LocalBudget(max(1, calls_per_minute), clock)
+        self._spare = 0  # calls that were granted and not made
+        self._successes = 0
+        self._rate = calls_per_minute / 60
+        self._available = 0.0
         self._waiters = CallQueue()
         self._pump: asyncio.Task[None] | None = None
+        self._pause: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    def try_acquire(self) -> bool:
-        """Take a token if one is free and no other call waits for it."""
-        if self._calls_per_minute == 0 or self._is_closed:
+    @property
+    def is_on(self) -> bool:
+        return self.calls_per_minute > 0
+
+    def try_acquire(self, priority: CallPriority = CallPriority.USER) -> bool:
+        """Take a call if one is free here and no other waits for it."""
+        if not self.is_on or self._is_closed:
             return True
-        return not self._waiters and self._bucket.take(self._clock.now())
+        if self._waiters:
+            return False
+        if self._spare:
+            self._spare -= 1
+            return True
+        if not isinstance(self._budget, LocalBudget):
+            return False
+        grant = self._note(self._budget.take_now({priority: 1}, charged={}, successes=self._take_successes()))
+        return bool(grant.calls[priority])
 
     async def acquire(self, route: str, priority: CallPriority, *, seconds: float) -> None:
-        """Wait for a token; raises RateLimited on timeout."""
+        """Wait for leave to make a call; raises RateLimited on timeout."""
         turn = self._waiters.enqueue(route, priority, seconds=seconds)
         if self._pump is None or self._pump.done():
-            self._pump = asyncio.create_task(self._wake_waiters(), name="novita-limiter")
+            self._pump = asyncio.create_task(self._serve_waiters(), name="novita-limiter")
+        elif self._pause is not None:
+            self._pause.cancel()  # this call may be more urgent than those that wait
         await self._waiters.wait(turn, route, priority, give_back=self.refund)
 
+    async def turns(self, priority: CallPriority, at_most: int) -> list[Turn]:
+        """Wait, for as long as it takes, until a job may run that calls the provider; then take what else is free."""
+        if not self.is_on:
+            return [Turn(self, priority) for _ in range(at_most)]
+        if not self.try_acquire(priority):
+            await self.acquire("job", priority, seconds=WAIT_MAX)
+        more = 0
+        if at_most > 1 and not self._waiters:
+            more = (await self._take({priority: at_most - 1}, {})).calls[priority]
+        return [Turn(self, priority) for _ in range(1 + more)]
+
+    async def charge(self, priority: CallPriority) -> None:
+        """Account for a call that does not wait; later calls wait for it."""
+        if self.is_on:
+            await self._take({}, {priority: 1})
+
     def refund(self) -> None:
-        """Return the token of a call that was not sent."""
-        if self._calls_per_minute == 0:
+        """Return a call that was granted and not made."""
+        if not self.is_on:
             return
-        self._bucket.give_back(self._clock.now())
+        self._spare = min(SPARE_MAX, self._spare + 1)
         if self._waiters.wake_next():
-            self._bucket.take(self._clock.now())
+            self._spare -= 1
+
+    def succeeded(self) -> None:
+        """The provider answered; after a refusal, the rate goes up again."""
+        if self._rate < self.calls_per_minute / 60:
+            self._successes += 1
+
+    async def refused(self) -> None:
+        """The provider refused a call because of its rate."""
+        if self.is_on:
+            self._spare = self._successes = 0
+            self._rate = await self._budget.lower()
 
     def snapshot(self) -> LimiterSnapshot:
         return LimiterSnapshot(
-            calls_per_minute=self._calls_per_minute,
-            available=int(self._bucket.tokens(self._clock.now())),
-            waiting_users=self._waiters.count(CallPriority.USER),
-            waiting_polls=self._waiters.count(CallPriority.POLL),
+            calls_per_minute=self.calls_per_minute,
+            calls_per_minute_now=round(self._rate * 60),
+            available=max(0, int(self._available)) + self._spare,
+            waiting={each: self._waiters.count(each) for each in CallPriority},
         )
 
     async def close(self) -> None:
@@ -69,11 +158,30 @@ class CallRateLimiter:
         while self._waiters.wake_next():
             pass
 
-    async def _wake_waiters(self) -> None:
+    async def _serve_waiters(self) -> None:
         """Runs while calls wait."""
         while self._waiters:
-            now = self._clock.now()
-            while self._bucket.tokens(now) >= 1 and self._waiters.wake_next():
-                self._bucket.take(now)
-            if self._waiters:
-                await self._clock.sleep(self._bucket.wait(now))
+            waiting = {each: count for each in CallPriority if (count := self._waiters.count(each))}
+            grant = await self._take(waiting, {})
+            for each, count in grant.calls.items():
+                for _ in range(count):
+                    if not self._waiters.wake(each):
+                        self.refund()
+            if self._waiters and grant.wait:
+                self._pause = asyncio.create_task(self._clock.sleep(grant.wait))
+                try:
+                    await asyncio.wait([self._pause])
+                finally:
+                    self._pause.cancel()
+                    self._pause = None
+
+    async def _take(self, wanted: Mapping[CallPriority, int], charged: Mapping[CallPriority, int]) -> Grant:
+        return self._note(await self._budget.take(wanted, charged=charged, successes=self._take_successes()))
+
+    def _take_successes(self) -> int:
+        successes, self._successes = self._successes, 0
+        return successes
+
+    def _note(self, grant: Grant) -> Grant:
+        self._rate, self._available = grant.rate, grant.available
+        return grant

@@ -6,12 +6,12 @@ from typing import TypeVar
 
 import structlog
 
-from server.errors import AccountRefusal, AuthFailed, CircuitOpen, NovitaError, ProviderError
+from server.errors import AccountRefusal, AuthFailed, CircuitOpen, NovitaError, ProviderError, RateLimited
 from server.novita.transport.circuit_breaker import CircuitBreaker, Permit
 from server.novita.transport.concurrency import CallPriority, RouteSlots
 from server.novita.transport.http import ClientClosed, DeadlinePassed, HttpClient, HttpResponse, NotConnected
 from server.novita.transport.json_reader import InvalidResponse, JsonReader, parse
-from server.novita.transport.rate_limiter import CallRateLimiter
+from server.novita.transport.rate_limiter import CallRateLimiter, Turn
 from server.novita.transport.request import BILLING_PREFIX, ApiCall, ignore_body
 from server.novita.transport.retry import Clock, RetryPolicy
 from server.observe import metrics
@@ -46,9 +46,14 @@ class Transport:
         self._log = structlog.get_logger().bind()
 
     async def call(
-        self, call: ApiCall, read: Callable[[JsonReader], T], *, priority: CallPriority = CallPriority.USER
+        self,
+        call: ApiCall,
+        read: Callable[[JsonReader], T],
+        *,
+        priority: CallPriority = CallPriority.USER,
+        turn: Turn | None = None,
     ) -> T:
-        """Make the call and read its response; raises only NovitaError."""
+        """Make the call and read its response; raises only NovitaError. A call with a `turn` does not wait."""
         asked_at = self._clock.now() if call.asked_at is None else call.asked_at
         is_certain = True
         attempt = 0
@@ -57,13 +62,13 @@ class Transport:
         while True:
             attempt += 1
             try:
-                return _parse(await self._attempt(call, priority, asked_at, attempt), read)
+                return _parse(await self._attempt(call, priority, turn, asked_at, attempt), read)
             except NovitaError as error:
                 # An earlier attempt may have taken effect unnoticed, even if this one was clearly refused.
                 is_certain = is_certain and error.is_certain_refusal
                 error.is_certain_refusal = is_certain
                 wait = self._retry.next_wait(call, error, attempt=attempt, elapsed=self._clock.now() - asked_at)
-                if wait is None:
+                if wait is None or (turn is not None and isinstance(error, RateLimited)):
                     raise
                 metrics.RETRIES.add(call.route)
                 self._log.warning(
@@ -77,11 +82,15 @@ class Transport:
                 )
             await self._clock.sleep(wait)  # without holding a slot or a token
 
-    async def _attempt(self, call: ApiCall, priority: CallPriority, asked_at: float, attempt: int) -> HttpResponse:
+    async def _attempt(
+        self, call: ApiCall, priority: CallPriority, turn: Turn | None, asked_at: float, attempt: int
+    ) -> HttpResponse:
         route = call.route
         self._breaker.check(route)  # before any queue: a call that can't be made fails at once
-        slots = await self._wait_for_turn(route, priority, asked_at)
+        slots = await self._wait_for_turn(route, priority, turn, asked_at)
         try:
+            if turn is not None:
+                await turn.use()
             if not call.is_repeatable and self._seconds_left(asked_at) <= 0:
                 # The queues time out earlier, so the process was paused. Another worker may have given this call up
                 # and would not find what it creates.
@@ -97,7 +106,9 @@ class Transport:
         finally:
             slots.release()
 
-    async def _wait_for_turn(self, route: str, priority: CallPriority, asked_at: float) -> RouteSlots:
+    async def _wait_for_turn(
+        self, route: str, priority: CallPriority, turn: Turn | None, asked_at: float
+    ) -> RouteSlots:
         """Take a slot of the route and a token of the rate limit; neither is held while waiting for the other.
 
         A slot held by a call that waits for the rate limit is lost to all calls of the route: with enough waiting
@@ -110,7 +121,9 @@ class Transport:
             if not slots.try_acquire(priority):
                 with self._measure_wait(priority):
                     await slots.acquire(priority, seconds=self._seconds_left(asked_at))
-            if self._limiter.try_acquire():
+            if turn is not None:
+                return slots
+            if self._limiter.try_acquire(priority):
                 return slots
             slots.release()
             with self._measure_wait(priority):
@@ -143,10 +156,13 @@ class Transport:
             status, outcome = error.status, error.code
             if call.prefix != BILLING_PREFIX or not isinstance(error, AuthFailed):
                 _report(error, permit)  # a key without the right to read bills is not a refused key
+            if isinstance(error, RateLimited):
+                await self._limiter.refused()
             raise
         else:
             status, outcome = response.status, "OK"
             permit.succeeded()
+            self._limiter.succeeded()
             return response
         finally:
             metrics.CALLS.observe(self._clock.now() - started, call.route, outcome)
@@ -157,6 +173,20 @@ class Transport:
                 attempt=attempt,
                 duration_ms=round((self._clock.now() - started) * 1000, 1),
             )
+
+
+class TurnTransport:
+    """Makes the calls of one run of a job, which has its turn."""
+
+    def __init__(self, transport: Transport, turn: Turn) -> None:
+        self._transport = transport
+        self._turn = turn
+
+    async def call(
+        self, call: ApiCall, read: Callable[[JsonReader], T], *, priority: CallPriority = CallPriority.USER
+    ) -> T:
+        """The class is that of the turn: it was chosen by what the job is for, not by the route."""
+        return await self._transport.call(call, read, priority=self._turn.priority, turn=self._turn)
 
 
 def _report(error: NovitaError, permit: Permit) -> None:

@@ -197,7 +197,7 @@ async def test_a_place_in_our_own_line_that_takes_too_long_is_certain():
         assert isinstance(failure, RateLimited)
         assert failure.is_certain_refusal
         assert len(scripted.requests) == 1
-        assert client.limiter.snapshot().waiting_users == 0
+        assert client.limiter.snapshot().waiting[CallPriority.USER] == 0
 
 
 async def test_a_closed_client_is_certain_and_does_not_wait():
@@ -216,7 +216,7 @@ async def test_closing_ends_the_calls_that_stand_in_line():
     with pytest.raises(ProviderUnreachable):
         await client.create_instance(REQUEST)
     waiting = asyncio.create_task(client.clusters(priority=CallPriority.POLL))
-    await until(lambda: client.limiter.snapshot().waiting_polls)
+    await until(lambda: client.limiter.snapshot().waiting[CallPriority.POLL])
     await client.close()
     with pytest.raises(ProviderUnreachable):
         await waiting

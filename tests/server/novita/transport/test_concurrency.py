@@ -82,15 +82,15 @@ async def test_a_flood_that_waits_for_the_rate_limit_lets_another_call_go_next(s
     simulator.world.faults.clear()
     async with client_of(simulator.url, clock=MonotonicClock(), rate_limit_per_minute=600) as client:  # ten a second
         tasks = flood(client, 400)
-        await until(lambda: client.limiter.snapshot().waiting_polls >= 40)
+        await until(lambda: client.limiter.snapshot().waiting[CallPriority.POLL] >= 40)
 
         user = await seconds_of(lambda: client.clusters(priority=CallPriority.USER))
         poll = await seconds_of(lambda: client.products(priority=CallPriority.POLL))
 
         assert (user < 10, poll < 10) == (True, True)  # all queued calls need half a minute
-        assert client.limiter.snapshot().waiting_polls > 0
+        assert client.limiter.snapshot().waiting[CallPriority.POLL] > 0
         await end(tasks)
-        assert client.limiter.snapshot().waiting_polls == 0
+        assert client.limiter.snapshot().waiting[CallPriority.POLL] == 0
 
 
 async def test_a_person_finds_a_slot_on_the_very_route_that_polling_fills(simulator: Simulator):

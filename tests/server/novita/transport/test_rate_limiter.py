@@ -23,7 +23,7 @@ class Callers:
 
     async def call(self, name: str, priority: CallPriority = USER, route: str = "GET /a") -> None:
         async def go() -> None:
-            if not self.limiter.try_acquire():
+            if not self.limiter.try_acquire(priority):
                 await self.limiter.acquire(route, priority, seconds=60)
             self.served.append(name)
 
@@ -41,7 +41,7 @@ class Callers:
 async def callers():
     callers = Callers(60)  # one a second, six at once
     for n in range(6):
-        await callers.call(f"burst{n}")
+        await callers.call(f"burst{n}", CallPriority.END)
     assert len(callers.served) == 6
     callers.served.clear()
     yield callers
@@ -99,7 +99,7 @@ async def test_a_cancelled_waiter_leaves_the_queue(callers: Callers):
         await callers.call(name)
     callers.tasks["first"].cancel()
     await settle()
-    assert callers.limiter.snapshot().waiting_users == 2
+    assert callers.limiter.snapshot().waiting[CallPriority.USER] == 2
 
     await callers.clock.advance(1)
     assert callers.served == ["second"]
@@ -118,7 +118,7 @@ async def test_a_snapshot_counts_the_waiters(callers: Callers):
     await callers.call("user", USER)
     await callers.call("poll", POLL)
     seen = callers.limiter.snapshot()
-    assert (seen.calls_per_minute, seen.available, seen.waiting_users, seen.waiting_polls) == (60, 0, 1, 1)
+    assert (seen.calls_per_minute, seen.available, seen.waiting[USER], seen.waiting[POLL]) == (60, 0, 1, 1)
 
 
 async def test_closing_wakes_all_waiting_calls(callers: Callers):

@@ -1,0 +1,100 @@
+"""Lines: projects take turns, and a job holds no slot while it waits for its turn."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from server.clock import new_id
+from server.db.tables.job import LINES
+from server.queue.claim import Claim
+from server.queue.enqueue import enqueue_many
+from server.queue.exchange import JobTurn
+from server.queue.handler import Done, Handler, Outcome
+from server.queue.kinds import DECLARED, LINED, CreateInstance, DeleteInstance, JobClass, StopInstance, Work
+from server.queue.worker import Worker
+from tests.server.queue.conftest import Note, World
+from tests.support.waiting import until
+
+
+class Gate:
+    """Turns that the test hands out, and those that were given back."""
+
+    def __init__(self, **turns: int) -> None:
+        self.left = Counter({JobClass(name): count for name, count in turns.items()})
+        self.returned = 0
+
+    async def take(self, job_class: JobClass, at_most: int) -> Sequence[JobTurn | None]:
+        while not self.left[job_class]:  # noqa: ASYNC110 - the test changes a number
+            await asyncio.sleep(0.01)
+        taken = min(at_most, self.left[job_class])
+        self.left[job_class] -= taken
+        return [self] * taken
+
+    def give_back(self) -> None:
+        self.returned += 1
+
+
+def handlers(ran: list[Work]) -> dict[str, Handler]:
+    async def run(work: Any, claim: Claim) -> Outcome:
+        ran.append(work)
+        return Done()
+
+    return {each.kind: Handler(run) for each in (CreateInstance, StopInstance, DeleteInstance, Note)}
+
+
+async def add(world: World, kind: type[Any], many: int, project: UUID) -> None:
+    async with world.database.write() as session:
+        await enqueue_many(session, [kind(new_id(), new_id()) for _ in range(many)], project_id=project)
+
+
+@pytest.mark.parametrize("job_class", LINED)
+def test_the_index_of_each_line_has_exactly_its_kinds(job_class: JobClass):
+    assert {kind for kind, work in DECLARED.items() if work.job_class is job_class} == set(LINES[job_class])
+
+
+async def test_projects_take_turns_however_many_jobs_each_has(world: World):
+    projects = sorted(uuid4() for _ in range(3))
+    for project, many in zip(projects, (50, 10, 3), strict=True):
+        await add(world, CreateInstance, many, project)
+    gate = Gate()
+    worker = Worker(world.database, world.notifier, handlers([]), turns=gate)
+    worker.start()
+    try:
+        for served in range(1, 7):  # one turn after the other
+            gate.left[JobClass.CREATES] = 1
+            await until(lambda served=served: has_finished(world, served))
+    finally:
+        await worker.stop()
+
+    rows = await world.rows("SELECT project_id FROM job_history ORDER BY finished_at")
+    assert [row[0] for row in rows] == projects * 2
+
+
+async def has_finished(world: World, many: int) -> bool:
+    return await world.value("SELECT count(*) FROM job_history") == many
+
+
+async def test_a_job_waits_for_its_turn_in_the_table_and_holds_no_slot(world: World):
+    await add(world, CreateInstance, 30, uuid4())
+    ran: list[Work] = []
+    gate = Gate(ends=5)
+    worker = Worker(world.database, world.notifier, handlers(ran), concurrency=1, turns=gate)
+    worker.start()
+    try:
+        await add(world, StopInstance, 1, uuid4())
+        await world.enqueue(Note("watching"))
+
+        await until(lambda: len(ran) == 2)
+        assert {type(work) for work in ran} == {StopInstance, Note}
+        assert await world.value("SELECT count(*) FROM job WHERE status = 'WAITING'") == 30
+
+        gate.left[JobClass.CREATES] = 4
+        await until(lambda: len(ran) == 6)
+        await until(lambda: gate.returned >= 5)  # one of the stop, four of the creates
+        assert await world.value("SELECT count(*) FROM job WHERE kind = 'CREATE_INSTANCE'") == 26
+    finally:
+        await worker.stop()
