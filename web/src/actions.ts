@@ -4,7 +4,7 @@ import {
   CancelOperation, DeleteInstance, DeleteInstances, MigrateInstance, type OperationKind, RestartInstance, RetryOperation,
   StartInstance, StopInstance, StopInstances,
 } from "./generated/api.ts";
-import { count, money, type Money } from "./format.ts";
+import { count, explain, money, type Money } from "./format.ts";
 import { toast } from "./live/toasts.ts";
 import { runMutation } from "./live/run-mutation.ts";
 import { confirm, type Question } from "./ui/confirm.tsx";
@@ -122,7 +122,7 @@ export async function performMany(verb: "STOP" | "DELETE", subjects: readonly Su
     return false;
   }
   const [first] = errors;
-  if (first) toast({ kind: "bad", title: `Request rejected for ${errors.length} of ${many}`, text: first.message });
+  if (first) toast({ kind: "bad", title: `Request rejected for ${errors.length} of ${many}`, text: explain(first) });
   else toast({ kind: "plain", title: `${verb === "STOP" ? "Stopping" : "Deleting"} ${many}` });
   return true;
 }

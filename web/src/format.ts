@@ -54,3 +54,8 @@ export function words(constant: string): string {
 export function count(number: number, one: string, many = `${one}s`): string {
   return `${number.toLocaleString("en-US")} ${number === 1 ? one : many}`;
 }
+
+// What happened, and what can be done about it.
+export function explain(error: { readonly message: string; readonly help?: string | null }): string {
+  return error.help ? `${error.message} ${error.help}` : error.message;
+}

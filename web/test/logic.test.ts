@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { backoff } from "../src/api/backoff.ts";
-import { brief, duration, money, perMonth, seconds, words } from "../src/format.ts";
+import { brief, duration, explain, money, perMonth, seconds, words } from "../src/format.ts";
 import { BLANK, createInput, quoteInput, readPairs, readPorts } from "../src/live/draft.ts";
 import { burnOf, visibleRows, groupOf } from "../src/live/filter-sort.ts";
 import type { Row } from "../src/live/rows.ts";
@@ -101,4 +101,10 @@ test("numbers and durations are formatted", () => {
   assert.equal(seconds(null), "–");
   assert.equal(seconds(0.174), "174 ms");
   assert.equal(words("HEALTH_CHECKING"), "Health checking");
+});
+
+test("an error is shown with what can be done about it", () => {
+  assert.equal(explain({ message: "No such image.", help: "Check the tag." }), "No such image. Check the tag.");
+  assert.equal(explain({ message: "No such image.", help: null }), "No such image.");
+  assert.equal(explain({ message: "No such image." }), "No such image.");
 });

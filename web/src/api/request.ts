@@ -5,6 +5,7 @@ import { rejectToken, token } from "../session.ts";
 export interface MutationError {
   readonly code: string;
   readonly message: string;
+  readonly help?: string | null;
   readonly path: readonly string[];
 }
 

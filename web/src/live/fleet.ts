@@ -4,7 +4,7 @@ import { ApiError, request } from "../api/request.ts";
 import { backoff } from "../api/backoff.ts";
 import { subscribe } from "../api/subscriptions.ts";
 import { FleetEvents, FleetPage, type FleetPageResult, type OrderDirection, WatchFleetStats, type WatchFleetStatsResult } from "../generated/api.ts";
-import { duration, words } from "../format.ts";
+import { duration, explain, words } from "../format.ts";
 import { announce } from "./announcements.ts";
 import { type FleetEvent, Rows } from "./rows.ts";
 import { toastBatched } from "./toasts.ts";
@@ -118,7 +118,7 @@ function notify(event: FleetEvent, rows: Rows): void {
   toastBatched({
     kind: isGood ? "good" : operation.status === "CANCELLED" ? "plain" : "bad",
     title: `${words(operation.kind)} ${words(operation.status).toLowerCase()}: ${name ?? event.instanceId}`,
-    text: operation.error?.message ?? (took ? `after ${took}` : undefined),
+    text: operation.error ? explain(operation.error) : (took ? `after ${took}` : undefined),
     href: operation.kind === "DELETE" && isGood ? undefined : `#/instances/${event.instanceId}`,
   });
 }

@@ -1,5 +1,6 @@
 // Runs a mutation and shows its outcome as a toast.
 import { ApiError, type MutationError } from "../api/request.ts";
+import { explain } from "../format.ts";
 import { toast } from "./toasts.ts";
 
 interface Titles {
@@ -12,7 +13,7 @@ interface Titles {
 export async function runMutation(mutate: () => Promise<readonly MutationError[]>, titles: Titles = {}): Promise<boolean> {
   try {
     const [error] = await mutate();
-    if (error) toast({ kind: "bad", title: titles.rejected ?? "Request rejected", text: error.message });
+    if (error) toast({ kind: "bad", title: titles.rejected ?? "Request rejected", text: explain(error) });
     else if (titles.succeeded) toast({ kind: "good", title: titles.succeeded });
     return error === undefined;
   } catch (error) {

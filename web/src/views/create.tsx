@@ -2,7 +2,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, messageOf, type MutationError, newIdempotencyKey, request, requestWithRetry } from "../api/request.ts";
 import { type Billing, CreateInstance, CreateOptions, type CreateOptionsResult, GetQuote, type GetQuoteResult, TemplatePage, type TemplatePageResult } from "../generated/api.ts";
-import { money, perMonth } from "../format.ts";
+import { explain, money, perMonth } from "../format.ts";
 import { BLANK, createInput, type Draft, quoteInput } from "../live/draft.ts";
 import { may } from "../live/viewer.ts";
 import { go } from "../route.ts";
@@ -218,7 +218,7 @@ export function CreateView({ product, region }: { product: string | null; region
           </details>
           {otherErrors.map((each) => (
             <Problem key={each.code}>
-              {each.message} <code>{each.code}</code>
+              {explain(each)} <code>{each.code}</code>
             </Problem>
           ))}
           <div class="submit">
@@ -242,7 +242,7 @@ const FIELDS: ReadonlySet<string> = new Set([
 // Keeps the first error of each field.
 function addError(byField: Map<string, string>, error: MutationError): void {
   const field = error.path[1];
-  if (field && !byField.has(field)) byField.set(field, error.message);
+  if (field && !byField.has(field)) byField.set(field, explain(error));
 }
 
 function useQuote(draft: Draft): { quote: Quote | null; isPending: boolean } {

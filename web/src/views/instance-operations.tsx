@@ -1,5 +1,5 @@
 // The instance’s operations, with the attempts of each and their errors.
-import { brief, moment, money, words } from "../format.ts";
+import { brief, explain, moment, money, words } from "../format.ts";
 import type { AttemptStatus, OperationStatus } from "../generated/api.ts";
 import type { Detail } from "../live/instance.ts";
 import { Chip, type Tone } from "../ui/chip.tsx";
@@ -52,7 +52,7 @@ export function Operations({ instance }: { instance: Detail }) {
               <>
                 <dt>Error</dt>
                 <dd>
-                  {operation.error.message} <code>{operation.error.code}</code>
+                  {explain(operation.error)} <code>{operation.error.code}</code>
                 </dd>
               </>
             )}

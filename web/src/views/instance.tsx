@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { cancel, perform, retry, type Verb } from "../actions.ts";
 import { type Detail, type Entry, followInstance, type InstanceFeed } from "../live/instance.ts";
 import { may } from "../live/viewer.ts";
-import { money, perMonth, words } from "../format.ts";
+import { explain, money, perMonth, words } from "../format.ts";
 import { StatusChip } from "../ui/chip.tsx";
 import { Icon, type IconName } from "../ui/icons.tsx";
 import { Empty, Problem, Tabs } from "../ui/parts.tsx";
@@ -130,7 +130,7 @@ function Failure({ instance }: { instance: Detail }) {
       <div class="banner bad" role="alert">
         <Icon name="warn" />
         <div>
-          <strong>Instance failed.</strong> {failure.message} <code>{failure.code}</code>
+          <strong>Instance failed.</strong> {explain(failure)} <code>{failure.code}</code>
           {next && <p>Available actions: {next}.</p>}
         </div>
         <Retry instance={instance} />
@@ -143,8 +143,8 @@ function Failure({ instance }: { instance: Detail }) {
       <div class="banner warning" role="alert">
         <Icon name="warn" />
         <div>
-          <strong>{words(last.kind)} failed.</strong> {last.error.message} <code>{last.error.code}</code>
-          {last.error.retryable && <p>The error may be temporary. Retry later.</p>}
+          <strong>{words(last.kind)} failed.</strong> {explain(last.error)} <code>{last.error.code}</code>
+          {last.error.retryable && !last.error.help && <p>The error may be temporary. Retry later.</p>}
         </div>
         <Retry instance={instance} />
       </div>

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { messageOf, request, requestWithRetry } from "../api/request.ts";
 import { CreateToken, RevokeToken, type Role, Tokens, type TokensResult } from "../generated/api.ts";
-import { words } from "../format.ts";
+import { explain, words } from "../format.ts";
 import { runMutation } from "../live/run-mutation.ts";
 import { may, viewer } from "../live/viewer.ts";
 import { Chip } from "../ui/chip.tsx";
@@ -115,7 +115,7 @@ function NewToken({ onCreated }: { onCreated: (secret: string) => void }) {
     try {
       const expiresAt = days ? new Date(Date.now() + Number(days) * 86_400_000).toISOString() : null;
       const payload = (await request(CreateToken, { input: { name: name.trim(), role, expiresAt } })).createToken;
-      setError(payload.errors[0]?.message);
+      setError(payload.errors[0] && explain(payload.errors[0]));
       if (!payload.secret) return;
       setName("");
       onCreated(payload.secret);
