@@ -23,6 +23,7 @@ from server.enums import ProviderObjectKind
 from server.events.tail import Tail
 from server.instances.commands.create_rows import CreateBatcher
 from server.instances.provider.reader import ProviderReader
+from server.instances.queries.log import LogReader
 from server.server_info import ServerInfo
 from server.webhooks.signing import SigningKey
 
@@ -38,6 +39,7 @@ class Services:
     account: Account
     caches: Caches
     provider_reader: ProviderReader
+    log_reader: LogReader
     tail: Tail
     tokens: Tokens
     projects: Projects

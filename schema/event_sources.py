@@ -16,11 +16,14 @@ from server.db.outages import is_database_unavailable
 from server.events.event import Cursor, Event
 from server.events.reader import EventReader
 from server.events.tail import Tail
+from server.instances.queries.log import LogPart
 
 log = structlog.get_logger(__name__)
 
 WINDOW = 256  # messages that a broadcast keeps for subscribers that are slightly behind
 STATS_INTERVAL = timedelta(seconds=1)
+LOG_INTERVAL = timedelta(seconds=2)
+LOG_LINES = 200  # that a subscription begins with
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,61 @@ class LogSource(EventSource):
             shown = self.to_source_event(event, events.epoch)
             if shown is not None:
                 yield shown
+
+
+class LogTextSource(EventSource):
+    """Follows a machine's log: its last lines first, then what is added, read once for all equal subscriptions.
+
+    A subscriber that reads too slowly may miss text; `begin` of the next part shows it.
+    """
+
+    has_snapshot = True
+    replays_missed = False
+
+    def __init__(
+        self,
+        read_end: Callable[[], Awaitable[LogPart]],
+        read_from: Callable[[int], Awaitable[LogPart]],
+        to_item: Callable[[LogPart], Any],
+    ) -> None:
+        self._read_end = read_end
+        self._read_from = read_from
+        self._to_item = to_item
+        self._number = 0  # of parts read
+        self._last = LogPart("", 0, 0)  # what a new subscriber begins with
+        self._lock = asyncio.Lock()
+
+    def head(self) -> int:
+        return self._number
+
+    async def snapshot(self) -> SourceEvent | None:
+        async with self._lock:
+            if self._number == 0:
+                self._last, self._number = await self._read_end(), 1
+            return SourceEvent(self._number, self._to_item(self._last))
+
+    async def follow(self, started: Callable[[Cursor], None]) -> AsyncGenerator[SourceEvent]:
+        await self.snapshot()
+        started(Cursor(0, 0))
+        while True:
+            await asyncio.sleep(LOG_INTERVAL.total_seconds())
+            async with self._lock:
+                part = await self._read_from(self._last.end)
+                if not part.text and part.end >= self._last.end:
+                    continue
+                self._number += 1
+                is_more = part.begin == self._last.end
+                text = (self._last.text if is_more else "") + part.text
+                begin = self._last.begin if is_more else part.begin
+                self._last = LogPart(text, begin, part.end).last_lines(LOG_LINES)
+                event = SourceEvent(self._number, self._to_item(part))
+            yield event
+
+    def replay(self, after: Cursor) -> EventReader:
+        raise LookupError("a log is not made of events")
+
+    def to_source_event(self, event: Event, epoch: int) -> SourceEvent | None:
+        raise LookupError("a log is not made of events")
 
 
 class StatsSource(EventSource):

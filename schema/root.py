@@ -18,6 +18,7 @@ from schema.mutations.networks import NetworkMutations
 from schema.mutations.operations import OperationMutations
 from schema.mutations.tokens import TokenMutations
 from schema.mutations.webhooks import WebhookMutations
+from schema.queries.access import AccessQueries
 from schema.queries.account import AccountQueries
 from schema.queries.catalog import CatalogQueries
 from schema.queries.events import EventQueries
@@ -41,6 +42,7 @@ class Query(
     OperationQueries,
     CatalogQueries,
     AccountQueries,
+    AccessQueries,
     FleetQueries,
     JobQueries,
     EventQueries,

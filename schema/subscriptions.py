@@ -1,6 +1,7 @@
 """The subscriptions. Every message made from the event log carries its cursor."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, TypeVar
 from uuid import UUID
@@ -10,14 +11,16 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.error_masking import to_graphql_error
-from schema.event_sources import EventSource, LogSource, SourceEvent, StatsSource
+from schema.event_sources import LOG_LINES, EventSource, LogSource, LogTextSource, SourceEvent, StatsSource
 from schema.filters import EventFilter, InstanceEventFilter, InstanceFilter, ProjectEventFilter
 from schema.inputs import Id, Which
 from schema.permissions import Requires
+from schema.queries.access import InstanceId, WhichLog, find_row
 from schema.types.event import InstanceEvent, InstanceUpdate, OperationUpdate, ProjectEvent
 from schema.types.fleet import FleetStats
 from schema.types.instance import Instance
 from schema.types.job import JobStats
+from schema.types.log import InstanceLog
 from schema.types.operation import Operation
 from server.db import tables
 from server.enums import OPEN_OPERATION, InstanceStatus, Role
@@ -27,6 +30,7 @@ from server.events.replay import cursor_now
 from server.instances.events import restored
 from server.instances.queries import instances, operations
 from server.instances.queries.fleet import fleet_stats
+from server.instances.queries.log import LogKind, LogPart, log_address
 from server.queue.queries import job_stats
 
 Row = TypeVar("Row", tables.Instance, tables.Operation)
@@ -117,6 +121,31 @@ class Subscription:
             show,
             predicate=lambda event: event.operation_id == operation_id and "operation" in event.data,
         )
+
+    @strawberry.subscription(
+        description="The last 200 lines of a log, then what is added to it, every 2 seconds. Ends with an error when "
+        "the log can no longer be read. Needs the role OPERATOR.",
+        extensions=[Requires(Role.OPERATOR)],
+    )
+    async def instance_log(
+        self, info: Info, instance_id: InstanceId, which: WhichLog = LogKind.CONTAINER
+    ) -> AsyncGenerator[InstanceLog]:
+        context = info.context
+        row = await find_row(info, instance_id)
+        if row is None:
+            raise to_graphql_error(NotFound("instance"))
+        services, project_id = context.services, context.caller.project_id
+        # The execution is shared, so it has no token: the project's share of live reads pays for it.
+        by = replace(context.caller, token_id=project_id)
+        address = await log_address(services.provider_reader, row, which, by=by)
+        if address is None:
+            raise to_graphql_error(Refused("INSTANCE_NOT_RUNNING", "There is no machine whose log can be read."))
+        reader = services.log_reader
+
+        async def read_end() -> LogPart:
+            return (await reader.read_end(address)).last_lines(LOG_LINES)
+
+        return _stream(LogTextSource(read_end, partial(reader.read_from, address), InstanceLog.of))
 
     @strawberry.subscription(
         description="Instance counts by status and what the provider bills for them; sent on change, at most once a "

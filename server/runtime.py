@@ -29,6 +29,7 @@ from server.instances.commands.create_rows import CreateBatcher
 from server.instances.provider.live_reads import LiveReads
 from server.instances.provider.poller import InstancePoller
 from server.instances.provider.reader import ProviderReader
+from server.instances.queries.log import LogReader
 from server.jobs.registry import Services, all_handlers
 from server.novita.client import NovitaClient
 from server.novita.transport.retry import RetryPolicy
@@ -132,6 +133,7 @@ class Runtime:
             gone_grace=settings.gone_grace,
             live_reads=live_reads,
         )
+        self.log_reader = LogReader(self._probed_addresses)
         self.database.on_invalidate = self.provider_reader.forget
         self.webhook_key = find_key(settings.webhook_signing_key, settings.pilotlight_home)
         self.cipher = Cipher.of(settings.encryption_key)
@@ -164,6 +166,7 @@ class Runtime:
         self._stack.push_async_callback(self.caches.close)
         await self._stack.enter_async_context(self.novita)
         self._stack.push_async_callback(self.provider.close)
+        self._stack.push_async_callback(self.log_reader.close)
         try:
             # Before anything is started that works with the provider.
             await self.provider.confirm()

@@ -1,4 +1,4 @@
-"""Queries: instance, instanceByName, instances, sshAccess."""
+"""Queries: instance, instanceByName, instances."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ from schema.inputs import After, First, Id, Which
 from schema.pagination import check_first, parse_order_cursor
 from schema.permissions import Requires
 from schema.types.connection import InstanceConnection
-from schema.types.instance import Instance, SshAccess
+from schema.types.instance import Instance
 from schema.types.lazy_instance import LazyInstance
 from server.db import tables
 from server.enums import Role
@@ -19,32 +19,12 @@ from server.errors import NotFound
 from server.instances.drafts import name_problems
 from server.instances.queries import fast_page
 from server.instances.queries import instances as reads
-from server.instances.queries.ssh import ssh_access
 
 NO_FILTER = reads.InstanceFilter()
 
 
 @strawberry.type
 class InstanceQueries:
-    @strawberry.field(
-        description="SSH access to an instance, read from the provider now; null if not found or not running. "
-        "Needs the role OPERATOR.",
-        extensions=[Requires(Role.OPERATOR)],
-    )
-    async def ssh_access(
-        self,
-        info: Info,
-        instance_id: Annotated[strawberry.ID, strawberry.argument(description="Id of the instance.")],
-    ) -> SshAccess | None:
-        try:
-            row = await info.context.loaders.instance.load(ids.parse(ids.INSTANCE, instance_id))
-        except NotFound:
-            return None
-        if row is None:
-            return None
-        access = await ssh_access(info.context.services.provider_reader, row, by=info.context.caller)
-        return None if access is None else SshAccess.of(access)
-
     @strawberry.field(description="One instance; null if not found.", extensions=[Requires(Role.READER)])
     async def instance(self, info: Info, id: Id) -> Instance | None:
         try:

@@ -27,7 +27,7 @@ from server.error_codes import help_of
 from server.instances.attempts import MACHINE_MAY_EXIST
 from server.instances.env import is_secret
 from server.instances.provider.reader import FRESH_FOR, unseen_for
-from server.instances.queries import ssh
+from server.instances.queries import access as queries
 from server.instances.status import actions, has_machine
 from server.instances.tools import tool_name
 
@@ -333,5 +333,5 @@ class SshAccess:
         return None if self.secret is None else self.secret.get_secret_value()
 
     @classmethod
-    def of(cls, access: ssh.SshAccess) -> "SshAccess":
+    def of(cls, access: queries.SshAccess) -> "SshAccess":
         return convert(cls, access, secret=access.password)

@@ -40,8 +40,8 @@ class ProviderSettings(SettingsGroup):
         default=30,
         ge=0,
         description="Requests per minute, token and process that are answered by a provider call of their own "
-        "(`sshAccess`, `syncFleet`, `adoptInstance`, `prewarms`, changes of templates, networks and the like), half of "
-        "them at once. 0 means no limit.",
+        "(`sshAccess`, `instanceLog`, `syncFleet`, `adoptInstance`, `prewarms`, changes of templates, networks and the "
+        "like), half of them at once. 0 means no limit.",
     )
     live_reads_per_project: int = Field(
         default=40, ge=0, description="The same per project. All projects together get half of NOVITA_RATE_LIMIT."

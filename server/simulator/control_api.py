@@ -14,6 +14,7 @@ from server.simulator import lifecycle, validation
 from server.simulator.dialect import BadDialect
 from server.simulator.faults import Fault, FaultKind
 from server.simulator.requests import ApiRequest, JsonObject, ProviderRefusal, bad_param
+from server.simulator.routes.logs import LOGS, add_line, serve_log
 from server.simulator.world import World
 
 Action = Callable[[JsonObject, str], object]
@@ -45,7 +46,8 @@ def control_routes(world: World) -> list[BaseRoute]:
         route("/instances/{id}/exit", control.exit_by_itself, "POST"),
         route("/instances/{id}/freeze", control.freeze, "POST"),
         route("/instances/{id}/endpoint", control.set_endpoint, "POST"),
-        Route("/instances/{id}/log/{which}", _log(world), methods=["GET"]),
+        route("/instances/{id}/log", control.append_log, "POST"),
+        Route("/instances/{id}/log/{which}", serve_log(world), methods=["GET"]),
     ]
 
 
@@ -176,6 +178,12 @@ class ControlApi:
         lifecycle.freeze(self._world, instance)
         return orjson.Fragment(self._world.render([instance]))
 
+    def append_log(self, body: JsonObject, key: str) -> object:
+        """Add a line to a log; `which` is instance (the container's) or system."""
+        instance = self._world.instance(key)
+        which = validation.choice(body, "which", LOGS, default=LOGS[0])
+        return {"lines": add_line(self._world, instance, which, validation.text(body, "text", most=2_000_000))}
+
     def set_endpoint(self, body: JsonObject, key: str) -> object:
         """Make an http port fail in the given way; without a mode it works again."""
         instance = self._world.instance(key)
@@ -244,20 +252,3 @@ def _endpoint(world: World, action: Action) -> Callable[[Request], Awaitable[Res
         return Response(orjson.dumps(result), media_type="application/json")
 
     return endpoint
-
-
-def _log(world: World) -> Callable[[Request], Awaitable[Response]]:
-    async def log(request: Request) -> Response:
-        """The content of the instance's log addresses."""
-        world.advance()
-        instance = world.instances.get(str(request.path_params["id"]))
-        if instance is None:
-            return Response("no such instance\n", 404, media_type="text/plain")
-        lines = [f"{int(instance.created_at)} created {instance.name} on {instance.product_name}"]
-        if instance.starts:
-            lines.append(f"{int(instance.last_started_at)} started {instance.image_url}, run {instance.starts}")
-        if instance.error_message:
-            lines.append(f"{int(instance.last_stopped_at)} {instance.error_message}")
-        return Response("\n".join([*lines, f"now {instance.status}", ""]), media_type="text/plain")
-
-    return log

@@ -48,6 +48,12 @@ def render_state(
             "password": instance.ssh_password if running else "",
             "isRunning": running,
         },
+        "connectComponentWebTerminal": {
+            "address": f"{logs}/{instance.id}/terminal" if running else "",
+            "username": "root" if running else "",
+            "password": instance.ssh_password if running else "",
+            "isRunning": running,
+        },
         "connectComponentJupyter": {
             "port": jupyter,
             "address": (address := at.get(str(jupyter), "")),
@@ -108,7 +114,6 @@ def _request(instance: Instance) -> JsonObject:
         "kind": instance.kind,
         "billingMode": instance.billing_mode,
         "endTime": str(instance.end_time),
-        "connectComponentWebTerminal": {"address": "", "username": "", "password": "", "isRunning": False},
         "node": {"maxRootfsSize": instance.max_rootfs},
         "freeStorageSize": 60,
         "keepDataDay": 7,

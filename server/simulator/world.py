@@ -70,6 +70,8 @@ class World:
         self.calls: Counter[str] = Counter()
         # (instance id, container port) to its configured behaviour, see `EndpointListeners.mode`.
         self.endpoint_modes: dict[tuple[str, int], str] = {}
+        # Lines added by the control API with their places, by instance id and log.
+        self.log_lines: dict[tuple[str, str], list[tuple[int, str]]] = {}
         self.endpoints: EndpointHost | None = None
         # Called when a planned step may be earlier than all others.
         self.on_plan: Callable[[], None] | None = None

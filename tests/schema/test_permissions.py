@@ -93,6 +93,8 @@ QUERY_TABLE: dict[str, Row] = {
     "webhookDelivery": Row(Least.READER, lambda it: {"id": it.delivery}),
     "webhookDeliveries": Row(Least.READER, lambda it: {"filter": {"instanceId": it.ready}}),
     "sshAccess": Row(Least.OPERATOR, lambda it: {"instanceId": it.ready}),
+    "instanceAccess": Row(Least.OPERATOR, lambda it: {"instanceId": it.ready}),
+    "instanceLog": Row(Least.OPERATOR, lambda it: {"instanceId": it.ready}),
     "tokens": Row(Least.ADMIN, lambda it: {"projectId": it.project}),
     "projects": Row(Least.ADMIN),
     "cacheStats": Row(Least.SERVER),
@@ -141,6 +143,7 @@ SUBSCRIPTION_TABLE: dict[str, Row] = {
     "instanceEvents": Row(Least.READER, lambda it: {"filter": {"ids": [it.ready]}}),
     "projectEvents": Row(Least.READER),
     "instanceUpdated": Row(Least.READER, lambda it: {"id": it.ready}),
+    "instanceLog": Row(Least.OPERATOR, lambda it: {"instanceId": it.ready}),
     "operationUpdated": Row(Least.READER, lambda it: {"id": it.operation}),
     "fleetStats": Row(Least.READER),
     "jobStats": Row(Least.READER),
@@ -256,9 +259,13 @@ async def test_a_subscription_is_open_to_permitted_callers(callers: Callers, nam
         async with callers.api.server.socket(token) as socket:
             assert await socket.close_code() == 4403
     for who, token, is_allowed in callers.allowed(row.least):
-        assert is_allowed, "a subscription that is not for every READER needs a test of its own"
         async with callers.api.server.watching(asked, token=token, variables=given) as socket:
-            if name in ("instanceEvents", "projectEvents"):
+            if not is_allowed:
+                assert (await socket.error())["code"] == "FORBIDDEN", who
+            elif name == "instanceLog":  # its machine does not exist
+                expected = "INSTANCE_NOT_FOUND" if who == "SERVER" else "INSTANCE_NOT_RUNNING"
+                assert (await socket.error())["code"] == expected, who
+            elif name in ("instanceEvents", "projectEvents"):
                 assert await socket.is_silent(), who
             elif who == "SERVER" and given:  # what is asked for is another project's
                 assert (await socket.error())["code"].endswith("_NOT_FOUND"), who
@@ -315,7 +322,7 @@ async def test_another_projects_things_can_not_be_changed_or_detected(callers: C
     assert await _rows(callers) == before
 
 
-@pytest.mark.parametrize("name", ["instanceUpdated", "operationUpdated"])
+@pytest.mark.parametrize("name", ["instanceUpdated", "operationUpdated", "instanceLog"])
 async def test_another_projects_things_can_not_be_subscribed_to(callers: Callers, name: str):
     errors = []
     for things in (callers.things, _unknown(callers.things)):

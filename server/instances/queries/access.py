@@ -1,6 +1,6 @@
-"""SSH access to a machine, fetched from the provider for every request and never stored.
+"""Access to a machine (SSH, Jupyter, web terminal), fetched from the provider for every request and never stored.
 
-Address and password change with every start, so a stored copy would be useless and a risk.
+Addresses and passwords change with every start, so a stored copy would be useless and a risk.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from server.auth.caller import Caller
 from server.db.tables import InstanceLike
 from server.errors import ProviderNotFound, ProviderTimeout
 from server.instances.provider.reader import ProviderReader
+from server.novita.models import Jupyter, WebTerminal
 
 # A user waits, and an older answer would be of no use.
 FETCH_TIMEOUT = timedelta(seconds=10)
@@ -26,7 +27,16 @@ class SshAccess:
     is_running: bool
 
 
-async def ssh_access(reader: ProviderReader, instance: InstanceLike, *, by: Caller) -> SshAccess | None:
+@dataclass(frozen=True, slots=True)
+class Access:
+    """All ways to connect; None where the provider offers none."""
+
+    ssh: SshAccess | None
+    jupyter: Jupyter | None
+    web_terminal: WebTerminal | None
+
+
+async def instance_access(reader: ProviderReader, instance: InstanceLike, *, by: Caller) -> Access | None:
     """The present access data; None while the machine does not run. Raises NovitaError, TooManyLiveReads.
 
     The provider's status decides, not ours: users can log in to a machine that failed its checks, to see why.
@@ -40,6 +50,11 @@ async def ssh_access(reader: ProviderReader, instance: InstanceLike, *, by: Call
         return None
     except TimeoutError:
         raise ProviderTimeout("the provider takes too long to say how to log in") from None
-    if remote.status != RUNNING or remote.ssh is None or remote.ssh.command is None:
+    if remote.status != RUNNING:
         return None
-    return SshAccess(remote.ssh.command, remote.ssh.password, remote.ssh.is_running)
+    ssh = remote.ssh
+    return Access(
+        ssh=None if ssh is None or ssh.command is None else SshAccess(ssh.command, ssh.password, ssh.is_running),
+        jupyter=remote.jupyter,
+        web_terminal=remote.web_terminal,
+    )

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from schema import ids
 from schema.types.instance import SshAccess
 from server.enums import InstanceStatus, Role
-from server.instances.queries import ssh
+from server.instances.queries import access as ssh
 from server.simulator.faults import Fault, FaultKind
 from server.simulator.models import Instance as Machine
 from tests.server.cache.test_redis import Redis, needs_redis, redis
