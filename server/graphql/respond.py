@@ -14,7 +14,7 @@ from schema.error_masking import public_errors
 from server.auth.caller import Caller
 from server.auth.rate_limit import RateLimiter
 from server.graphql.documents.document import Document, Operation
-from server.graphql.execution.execute import InvalidVariables, execute
+from server.graphql.execution.execute import InvalidVariables, build_executor, execute
 from server.observe import http_requests
 
 COST_PER_REQUEST = 1_000  # of query cost; a more expensive query counts as several requests
@@ -63,7 +63,9 @@ class Responder:
         context.admit(caller)
         is_mutation = operation.kind is OperationType.MUTATION
         try:
-            work = execute(self._schema, document, operation, variables, context)
+            # Here and not in the mutation's task, so that variables that do not fit are no failure of the task.
+            executor = build_executor(self._schema, document, operation, variables, context)
+            work = execute(executor, operation)
             result = await (self._run_to_end(work) if is_mutation else self._with_timeout(work))
         except TimeoutError:
             return GraphQLResult(

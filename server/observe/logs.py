@@ -17,8 +17,8 @@ from server.observe import tracing
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False, max_frames=20)
 )
-# PostgreSQL adds the refused row, which contains users' data, as a line of its own.
-_REFUSED_ROW = re.compile(r"^DETAIL:.*$", re.MULTILINE)
+# PostgreSQL adds the refused row, which contains users' data, as a line of its own; its driver quotes a refused value.
+_REFUSED_ROW = re.compile(r"^DETAIL:.*$|(?<=invalid input for query argument )(\$\d+:).*$", re.MULTILINE)
 
 
 def configure(*, level: str, format: str) -> None:
@@ -80,14 +80,14 @@ def _without_rows(_logger: WrappedLogger, _method: str, event: EventDict) -> Eve
     for each in event.get("exception", ()):
         if isinstance(each, dict):
             exception = cast("dict[str, Any]", each)
-            exception["exc_value"] = _REFUSED_ROW.sub("DETAIL: ...", str(exception.get("exc_value")))
+            exception["exc_value"] = _REFUSED_ROW.sub("...", str(exception.get("exc_value")))
     return event
 
 
 def _plain_traceback(out: TextIO, exc_info: ExcInfo) -> None:
     text = StringIO()
     structlog.dev.plain_traceback(text, exc_info)
-    out.write(_REFUSED_ROW.sub("DETAIL: ...", text.getvalue()))
+    out.write(_REFUSED_ROW.sub("...", text.getvalue()))
 
 
 def _with_trace(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

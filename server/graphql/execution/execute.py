@@ -18,18 +18,13 @@ class InvalidVariables(Exception):
     """The variables do not fit the operation; nothing was executed."""
 
     def __init__(self, errors: list[GraphQLError]) -> None:
-        super().__init__(errors)
+        # Without the errors: they quote the values, and a message may be logged.
+        super().__init__("the variables do not fit the operation")
         self.errors = errors
 
 
-async def execute(
-    schema: Schema, document: Document, operation: Operation, variables: dict[str, Any], context: Context
-) -> ExecutionResult:
-    """The result of a valid document's query or mutation, with errors that are not masked yet.
-
-    Raises InvalidVariables before anything is executed.
-    """
-    executor = build_executor(schema, document, operation, variables, context)
+async def execute(executor: Any, operation: Operation) -> ExecutionResult:
+    """The result of a valid document's query or mutation, with errors that are not masked yet."""
     executor.use_plan(operation)
     result: Any = executor.execute_operation()
     if isawaitable(result):

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 import structlog
+from asyncpg import DataError
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
@@ -39,6 +40,22 @@ async def test_a_row_that_the_database_refused_is_not_in_the_log(
 
     said = capsys.readouterr().err
     assert said.count("NotNullViolation") >= 2
+    assert SECRET not in said
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+async def test_a_value_that_the_driver_refused_is_not_in_the_log(
+    database: Database, capsys: pytest.CaptureFixture[str], format: str
+):
+    logs.configure(level="info", format=format)
+    with pytest.raises(DataError) as refused:
+        await database.raw.fetch("SELECT $1::int", SECRET)
+    assert SECRET in str(refused.value)
+
+    structlog.get_logger("of this test").error("refused", exc_info=refused.value)
+
+    said = capsys.readouterr().err
+    assert "invalid input for query argument" in said
     assert SECRET not in said
 
 
