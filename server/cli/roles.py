@@ -1,17 +1,14 @@
 """Runs one part of Pilotlight in a process of its own: the API or the workers."""
 
-import asyncio
-import contextlib
-import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from server.auth.tokens import any_token, limit_to_loopback
 from server.cli.console import report_progress
+from server.cli.database_wait import wait_for_database
 from server.cli.ready_file import Ready, write_whole
 from server.config import Settings
 from server.db import migrate
@@ -21,9 +18,6 @@ from server.errors import DatabaseAway, StartupProblem
 from server.http.listener import address_of, bind, stop_event
 from server.http.serve import serve_health, serve_http
 from server.runtime import Runtime
-
-RETRY_EVERY = timedelta(seconds=1)
-SAY_EVERY = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +33,7 @@ async def run_worker(settings: Settings, database_url: str, provider: Provider) 
     """Run only the workers, until a signal stops them."""
     stop = stop_event()
     listener = None if settings.worker_port is None else bind(settings.host, settings.worker_port)
-    if not await _wait_for_database(settings, database_url, stop):
+    if not await wait_for_database(settings, lambda: _check_database(settings, database_url), stop, listener):
         return
     async with AsyncExitStack() as stack:
         address: dict[str, str] = {}
@@ -61,7 +55,7 @@ async def run_api(settings: Settings, database_url: str, provider: Provider, *, 
     """Run only the API, until a signal stops it."""
     stop = stop_event()
     listener = bind(settings.host, settings.port)
-    if not await _wait_for_database(settings, database_url, stop):
+    if not await wait_for_database(settings, lambda: _check_database(settings, database_url), stop, listener):
         return
     await refuse_public_without_token(settings, database_url)
     async with AsyncExitStack() as stack:
@@ -100,34 +94,6 @@ async def refuse_public_without_token(settings: Settings, database_url: str) -> 
     )
 
 
-async def _wait_for_database(settings: Settings, database_url: str, stop: asyncio.Event) -> bool:
-    """Check the database before any part is started; wait while it is away. False if a signal came meanwhile.
-
-    A sequencer must not write to tables that it does not know.
-    """
-    url = settings.directly(database_url)
-    started = time.monotonic()
-    say_at = started
-    while not stop.is_set():
-        try:
-            await _check_database(url)
-        except DatabaseAway as problem:
-            waited = time.monotonic() - started
-            if waited >= settings.database_start_timeout.total_seconds():
-                raise
-            if time.monotonic() >= say_at:
-                say_at = time.monotonic() + SAY_EVERY.total_seconds()
-                report_progress(
-                    "database.waiting", f"Waiting for the database: {problem}", reason=str(problem), seconds=int(waited)
-                )
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_EVERY.total_seconds()):
-                    await stop.wait()
-        else:
-            return True
-    return False
-
-
 async def _limit_development_token(settings: Settings, database: Database) -> None:
     """A home that was used on loopback has the development token in a file: it must not be valid here."""
     try:
@@ -138,7 +104,9 @@ async def _limit_development_token(settings: Settings, database: Database) -> No
         await limit_to_loopback(session, secret)
 
 
-async def _check_database(url: str) -> None:
+async def _check_database(settings: Settings, database_url: str) -> None:
+    """Before any part is started: a sequencer must not write to tables that it does not know."""
+    url = settings.directly(database_url)
     await migrate.check_server(url)
     database = Database(url, pool_size=1)
     try:

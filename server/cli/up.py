@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from server.auth.tokens import DEFAULT_PROJECT, create_token, limit_to_loopback, new_secret
 from server.cli.build_pages import Builder
 from server.cli.console import console, report_progress, step
+from server.cli.database_wait import wait_for_database
 from server.cli.loop_thread import LoopThread
 from server.cli.ready_file import Ready, write_whole
 from server.cli.roles import Provider, refuse_public_without_token
@@ -52,6 +53,11 @@ async def up(settings: Settings, *, ready_file: Path | None) -> None:
     async with AsyncExitStack() as stack:
         stack.callback(listener.close)
         home = _home(settings)
+        given = settings.database_url
+        if given is not None:
+            server = given.get_secret_value()
+            if not await wait_for_database(settings, lambda: migrate.check_server(server), stop, listener):
+                return
         database_url = await stack.enter_async_context(database(settings, home))
         await refuse_public_without_token(settings, database_url)
         with _usable(home):

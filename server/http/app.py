@@ -7,7 +7,7 @@ from schema.context import Services
 from server.conversion import convert
 from server.graphql.service import GraphQLService
 from server.graphql.transports.http import GraphQLEndpoint
-from server.http.health import Readiness, alive
+from server.http.health import Readiness, alive, starting
 from server.http.metrics import MetricsEndpoint
 from server.http.pages import Pages
 from server.observe.http_requests import ObservedApp
@@ -33,6 +33,11 @@ def create_app(runtime: Runtime, pages: Pages | None = None) -> Starlette:
 def create_worker_app(runtime: Runtime) -> Starlette:
     """For a process that only runs jobs: health and metrics."""
     return Starlette(routes=_health_routes(runtime, None))
+
+
+def create_starting_app() -> Starlette:
+    """For a process that waits for its database: alive, and not ready for anything else."""
+    return Starlette(routes=[Route("/healthz", alive), Route("/{path:path}", starting)])
 
 
 def _health_routes(runtime: Runtime, service: GraphQLService | None) -> list[Route]:

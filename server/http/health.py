@@ -32,6 +32,11 @@ async def alive(_request: Request) -> Response:
     return _json(200, {"status": "alive"})
 
 
+async def starting(_request: Request) -> Response:
+    """For every other path while the process waits for its database."""
+    return _json(503, {"status": "not ready", "checks": {"database": "can't be reached; the process waits for it"}})
+
+
 class Readiness:
     """Whether this process can do its work. Failed required checks answer 503; optional ones only degrade."""
 

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import uvicorn
 from starlette.applications import Starlette
 
-from server.http.app import create_app, create_worker_app
+from server.config import Settings
+from server.http.app import create_app, create_starting_app, create_worker_app
 from server.http.pages import Pages
 from server.http.protocols import protocol_for
 from server.http.security import SecurityMiddleware
@@ -66,9 +67,21 @@ async def serve_http(
 @asynccontextmanager
 async def serve_health(runtime: Runtime, listener: socket.socket) -> AsyncGenerator[None]:
     """For a process that only runs jobs: health and metrics."""
-    config = uvicorn.Config(
-        SecurityMiddleware(create_worker_app(runtime), runtime.settings),
-        http=protocol_for(runtime.settings),
+    async with _serving(_health_config(create_worker_app(runtime), runtime.settings), listener):
+        yield
+
+
+@asynccontextmanager
+async def serve_starting(settings: Settings, listener: socket.socket) -> AsyncGenerator[None]:
+    """While a process waits for its database: it is alive and not ready. The listener stays open after the block."""
+    async with _serving(_health_config(create_starting_app(), settings), listener.dup()):
+        yield
+
+
+def _health_config(app: Starlette, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        SecurityMiddleware(app, settings),
+        http=protocol_for(settings),
         log_config=None,
         access_log=False,  # requests are in our own log
         lifespan="off",
@@ -77,8 +90,6 @@ async def serve_health(runtime: Runtime, listener: socket.socket) -> AsyncGenera
         server_header=False,
         timeout_graceful_shutdown=1,
     )
-    async with _serving(config, listener):
-        yield
 
 
 @asynccontextmanager

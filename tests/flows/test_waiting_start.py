@@ -1,10 +1,12 @@
-"""`serve` and `worker` wait at their start for a database that is away."""
+"""`serve`, `worker` and `up` wait at their start for a database that is away."""
 
 import json
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import aiohttp
 
 from tests.support.databases import DatabaseMaker
 from tests.support.processes import free_port, pilotlight, run
@@ -36,6 +38,34 @@ async def test_api_and_worker_wait_for_the_database_and_then_start(new_database:
         await worker.says("worker.ready")
         assert (await api.stop(), await worker.stop()) == (0, 0)
     assert json.loads(file.read_text())["databaseUrl"] == url
+
+
+async def test_while_it_waits_a_process_is_alive_and_not_ready(migrated_url: str, tmp_path: Path):
+    database, port = free_port(), free_port()
+    target = urlsplit(migrated_url)
+    url = target._replace(netloc=f"{target.username}:{target.password}@127.0.0.1:{database}").geturl()
+    home = str(tmp_path / "home")
+    command = ("up", "--port", str(port), "--home", home)
+    async with pilotlight(*command, env={"DATABASE_URL": url, "LOG_FORMAT": "json", "BUILD_PAGES": "false"}) as running:
+        await running.says("database.waiting")
+        assert await status_of(port, "/healthz") == 200
+        assert await status_of(port, "/readyz") == 503
+        assert await status_of(port, "/graphql") == 503
+
+        async with Proxy(migrated_url, port=database):
+            await running.says("up.ready")
+            assert await status_of(port, "/healthz") == 200
+
+            async def is_ready() -> bool:
+                return await status_of(port, "/readyz") == 200
+
+            await until(is_ready)
+            assert await running.stop() == 0
+
+
+async def status_of(port: int, path: str) -> int:
+    async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}{path}") as response:
+        return response.status
 
 
 async def test_waiting_ends_with_the_signal_and_with_the_setting():
