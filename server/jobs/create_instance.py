@@ -177,6 +177,7 @@ async def _try_next_candidate(loaded: Loaded, work: CreateInstance, ctx: JobCont
         env = opened(instance, ctx.services.cipher)
     except UnknownEncryptionKey as error:
         return await _wait_for_key(str(error), loaded, work, ctx)
+    await ctx.novita.check_create()  # while calls are suspended, each run would leave a refused attempt
     # Before the attempt is committed: unresolved_timeout counts from that commit.
     asked_at = ctx.novita.now() - (ctx.settings.request_deadline - _send_timeout(ctx)).total_seconds()
     async with ctx.write() as session:

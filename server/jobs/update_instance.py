@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.clock import now
 from server.enums import OperationPhase
 from server.instances import transitions
+from server.instances.provider.drift import UPDATE_NOT_VISIBLE_YET
 from server.instances.provider.states import MachineState, observed_fields, state_of
 from server.jobs.failures import Reason, revert_with_job
 from server.jobs.provider_call import Call, Loaded, drive
@@ -20,7 +21,6 @@ from server.queue.kinds import UpdateInstance
 
 # The provider says that an edit takes effect within about a minute. An accepted one that shows nothing by then is done.
 EDIT_TIMEOUT = timedelta(seconds=90)
-NOT_VISIBLE_YET = "UPDATE_NOT_VISIBLE_YET"
 
 
 @handles(UpdateInstance, failed=revert_with_job)
@@ -97,7 +97,7 @@ async def _save(session: AsyncSession, loaded: Loaded, remote: RemoteInstance) -
         loaded.instance.id,
         cause=loaded.cause,
         observed_at=now(),
-        status_reason=loaded.instance.status_reason if _is_updated(loaded, remote) else NOT_VISIBLE_YET,
+        status_reason=loaded.instance.status_reason if _is_updated(loaded, remote) else UPDATE_NOT_VISIBLE_YET,
         **loaded.operation.wanted,
         **observed_fields(remote),
     )

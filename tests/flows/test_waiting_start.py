@@ -40,9 +40,10 @@ async def test_api_and_worker_wait_for_the_database_and_then_start(new_database:
     assert json.loads(file.read_text())["databaseUrl"] == url
 
 
-async def test_while_it_waits_a_process_is_alive_and_not_ready(migrated_url: str, tmp_path: Path):
+async def test_while_it_waits_a_process_is_alive_and_not_ready(new_database: DatabaseMaker, tmp_path: Path):
     database, port = free_port(), free_port()
-    target = urlsplit(migrated_url)
+    database_url = await new_database.migrated()
+    target = urlsplit(database_url)
     url = target._replace(netloc=f"{target.username}:{target.password}@127.0.0.1:{database}").geturl()
     home = str(tmp_path / "home")
     command = ("up", "--port", str(port), "--home", home)
@@ -52,7 +53,7 @@ async def test_while_it_waits_a_process_is_alive_and_not_ready(migrated_url: str
         assert await status_of(port, "/readyz") == 503
         assert await status_of(port, "/graphql") == 503
 
-        async with Proxy(migrated_url, port=database):
+        async with Proxy(database_url, port=database):
             await running.says("up.ready")
             assert await status_of(port, "/healthz") == 200
 

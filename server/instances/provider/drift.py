@@ -29,6 +29,7 @@ STARTED_OUTSIDE = "STARTED_OUTSIDE"
 RESTARTED_OUTSIDE = "RESTARTED_OUTSIDE"
 SEEN_AGAIN = "SEEN_AGAIN"
 CAME_UP_LATE = "CAME_UP_LATE"
+UPDATE_NOT_VISIBLE_YET = "UPDATE_NOT_VISIBLE_YET"
 # Failures that say that we stopped waiting, not that the machine is broken.
 STOPPED_WAITING = frozenset(
     {"READY_TIMEOUT", "NETWORK_ERROR", "PROVIDER_ERROR", "PROVIDER_AUTH_FAILED", "PROVIDER_SUSPENDED", "CIRCUIT_OPEN"}
@@ -90,6 +91,17 @@ async def apply_snapshot(
             return await _started(session, instance, snapshot, cause, reason)
         case _:
             return await _note(session, instance, snapshot, cause)
+
+
+def is_update_visible(
+    snapshot: ProviderSnapshot, *, reason: str | None, ports: Sequence[Any], rootfs_size_gb: int
+) -> bool:
+    """Whether the provider shows the ports and the disk of an accepted update that was not visible at first."""
+    if reason != UPDATE_NOT_VISIBLE_YET:
+        return False
+    wanted = {(each["port"], each["type"]) for each in ports}
+    shown = {(each.port, each.type) for each in snapshot.endpoints}
+    return wanted <= shown and (snapshot.rootfs_gb or 0) >= rootfs_size_gb
 
 
 def may_recover(failure_code: str | None) -> bool:
@@ -189,6 +201,10 @@ async def _note(
     values = observed_fields(snapshot)
     if state_of(snapshot) is MachineState.UP and not values["endpoints"]:
         del values["endpoints"]  # lists leave addresses out, which does not mean that they are gone
+    if is_update_visible(
+        snapshot, reason=instance.status_reason, ports=instance.ports, rootfs_size_gb=instance.rootfs_size_gb
+    ):
+        values["status_reason"] = None
     updated = await transitions.update(session, instance.id, cause=cause, observed_at=now(), **values)
     return Change.NONE if updated.version == version else Change.NOTED
 

@@ -8,18 +8,20 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
 
 from server.batching import TokenBucket
 from server.clock import now
-from server.errors import NovitaError, PilotlightError, ProviderError
+from server.errors import NovitaError, PilotlightError, ProviderError, ValidationFailed
+from server.instances.provider.poll_request import PollRequest
 from server.instances.provider.states import MachineState, state_of
 from server.novita.client import NovitaClient
 from server.novita.models import RemoteInstance
+from server.novita.models.base import ProviderPage
 from server.novita.transport.concurrency import CallPriority
 
 log = structlog.get_logger(__name__)
@@ -63,29 +65,6 @@ class NotYet(PilotlightError):
         self.after = after
 
 
-@dataclass(slots=True)
-class PollRequest:
-    """A client's request and, once it is there, its result."""
-
-    novita_id: str
-    asked_at: float
-    needs_addresses: bool = True
-    done: asyncio.Event = field(default_factory=asyncio.Event)
-    remote: RemoteInstance | None = None
-    error: NovitaError | None = None
-    finished_at: float = 0.0
-
-    def finish(self, remote: RemoteInstance | None, error: NovitaError | None) -> None:
-        self.remote, self.error = remote, error
-        self.finished_at = time.monotonic()
-        self.done.set()
-
-    def result(self) -> RemoteInstance:
-        if self.remote is not None:
-            return self.remote
-        raise self.error or ProviderError("the poll returned nothing")
-
-
 @dataclass(frozen=True, slots=True)
 class PageEntry:
     """A machine from a page of the list. `asked_at` is before the call."""
@@ -106,6 +85,8 @@ class InstancePoller:
         self._page_entries: dict[str, PageEntry] = {}
         self._task: asyncio.Task[None] | None = None
         self._pages = 1  # of the whole list, when it was last read
+        self._first_page = 1  # its number, as far as we know
+        self._is_first_page_known = False
         self._page_size = PAGE_SIZE
         self._largest_page = LARGE_PAGE_SIZE  # as far as we know
         self._round_at = 0.0  # when the last one began
@@ -228,41 +209,68 @@ class InstancePoller:
         """Read pages until all requests from before `started` are answered; poll singly what is on no page."""
         incomplete: set[str] = set()
         listed: set[str] = set()
-        size = self._page_size
+        size, first_size = self._page_size, 0
+
+        async def read(page: int) -> ProviderPage[RemoteInstance]:
+            sent, asked_at = time.monotonic(), now()
+            response = await self._novita.instances(page=page, page_size=size, priority=CallPriority.POLL)
+            for remote in response.items:
+                lacks_addresses = _lacks_addresses(remote)
+                self._page_entries[remote.id] = PageEntry(remote, asked_at, lacks_addresses)
+                if remote.id not in self._open:
+                    continue
+                self._answer(remote.id, remote, None, before=sent, has_addresses=not lacks_addresses)
+                if remote.id in self._open and lacks_addresses:
+                    incomplete.add(remote.id)
+            return response
+
+        def is_done() -> bool:
+            return incomplete.issuperset(self._waiting_since(started))
+
         try:
-            for page in range(1, PAGES_MAX + 1):
-                sent, asked_at = time.monotonic(), now()
+            for page in range(self._first_page, PAGES_MAX + 1):
                 try:
-                    response = await self._novita.instances(page=page, page_size=size, priority=CallPriority.POLL)
+                    response = await read(page)
                 except NovitaError as error:
                     if size <= PAGE_SIZE or error.retryable:
                         raise
                     self._largest_page = self._page_size = PAGE_SIZE  # it refuses larger pages
-                    break
+                    return  # the next round reads pages of the usual size
                 before = len(listed)
                 listed.update(remote.id for remote in response.items)
-                for remote in response.items:
-                    lacks_addresses = _lacks_addresses(remote)
-                    self._page_entries[remote.id] = PageEntry(remote, asked_at, lacks_addresses)
-                    if remote.id not in self._open:
-                        continue
-                    self._answer(remote.id, remote, None, before=sent, has_addresses=not lacks_addresses)
-                    if remote.id in self._open and lacks_addresses:
-                        incomplete.add(remote.id)
-                if page == 1 and response.total is not None and len(response.items) < min(size, response.total):
-                    size = self._largest_page = max(1, len(response.items))  # it returns no larger pages
+                if response.total is not None and len(listed) >= response.total:
+                    self._is_first_page_known = True
+                if page == self._first_page:
+                    first_size = len(response.items)
+                # A short page that others follow: it returns no larger ones.
+                follows = page > self._first_page and len(listed) > before
+                is_followed = self._is_first_page_known and response.total is not None and response.total > first_size
+                if (follows or is_followed) and first_size < size:
+                    size = self._largest_page = max(1, first_size)
                 # The largest page that is served is unknown, so a short page is the last only if the total agrees.
                 is_last = len(response.items) < size and (response.total is None or len(listed) >= response.total)
                 if response.total is not None:
                     self._count_pages(response.total)
-                if is_last or len(listed) == before or incomplete.issuperset(self._waiting_since(started)):
+                if is_last or len(listed) == before or is_done():
                     break
+            if not self._is_first_page_known and not is_done():
+                await self._find_first_page(read, listed)
         except NovitaError as error:
             self._fail(started, error)
             return
-        if self._page_size != size and not listed:
-            return  # the next round reads pages of the usual size
         await self._poll_singly(self._waiting_since(started), before=started)
+
+    async def _find_first_page(
+        self, read: Callable[[int], Awaitable[ProviderPage[RemoteInstance]]], listed: set[str]
+    ) -> None:
+        """Read page 0, because some machines are on no other. Pages that begin there have none of the others on it."""
+        try:
+            found = {remote.id for remote in (await read(0)).items}
+        except ValidationFailed:
+            found = set[str]()  # it has no page 0
+        if found and found.isdisjoint(listed):
+            self._first_page = 0
+        self._is_first_page_known = bool(found or listed)
 
     def _count_pages(self, total: int) -> None:
         is_large = total > LARGE_PAGES_FROM * PAGE_SIZE

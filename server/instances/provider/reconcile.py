@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import structlog
@@ -25,7 +26,14 @@ from server.instances.provider.absence import (
     note_missing,
     report_mass,
 )
-from server.instances.provider.drift import Change, apply_snapshot, expected_status, fail_abandoned_create, may_recover
+from server.instances.provider.drift import (
+    Change,
+    apply_snapshot,
+    expected_status,
+    fail_abandoned_create,
+    is_update_visible,
+    may_recover,
+)
 from server.instances.provider.settle import settle_later
 from server.instances.provider.snapshot import ProviderSnapshot, snapshots
 from server.instances.provider.states import MachineState, observed_fields, state_of
@@ -52,6 +60,9 @@ class ReconcileRow:
     spot_reclaim_at: datetime | None
     failure_code: str | None
     missing_since: datetime | None
+    status_reason: str | None
+    ports: list[Any]
+    rootfs_size_gb: int
 
     @property
     def is_known_gone(self) -> bool:
@@ -139,6 +150,9 @@ async def _rows(database: Database, *, project_id: UUID | None) -> list[Reconcil
         Instance.spot_reclaim_at,
         Instance.failure_code,
         Instance.missing_since,
+        Instance.status_reason,
+        Instance.ports,
+        Instance.rootfs_size_gb,
     ).where(Instance.novita_id.is_not(None), Instance.status != InstanceStatus.DELETED)
     if project_id is not None:
         query = query.where(Instance.project_id == project_id)
@@ -235,6 +249,8 @@ async def _apply_all(
 def _is_up_to_date(row: ReconcileRow, snapshot: ProviderSnapshot) -> bool:
     """Whether the row certainly needs no change, so that an unchanged fleet costs one query and no transaction."""
     if row.is_known_gone or (state_of(snapshot) is MachineState.UP and may_recover(row.failure_code)):
+        return False
+    if is_update_visible(snapshot, reason=row.status_reason, ports=row.ports, rootfs_size_gb=row.rootfs_size_gb):
         return False
     observed = observed_fields(snapshot)
     if state_of(snapshot) is MachineState.UP and not observed["endpoints"]:

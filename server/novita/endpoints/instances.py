@@ -38,6 +38,10 @@ class InstanceCalls(ApiCalls):
         )
         return await self._transport.call(call, id_of("id"))
 
+    async def check_create(self) -> None:
+        """Raise what `create_instance` would raise now without sending anything: CircuitOpen, Suspended, ..."""
+        await self._transport.check("POST /gpu/instance/create")
+
     async def instance(self, novita_id: str, *, priority: CallPriority = CallPriority.USER) -> RemoteInstance:
         return await self._transport.call(get("/gpu/instance", instanceId=novita_id), _instance, priority=priority)
 

@@ -76,6 +76,8 @@ class ApiTransport(Protocol):
         self, call: ApiCall, read: Callable[[JsonReader], T], *, priority: CallPriority = CallPriority.USER
     ) -> T: ...
 
+    async def check(self, route: str) -> None: ...
+
 
 class ApiCalls:
     """A group of API calls that share a transport."""

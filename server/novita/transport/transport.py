@@ -82,6 +82,12 @@ class Transport:
                 )
             await self._clock.sleep(wait)  # without holding a slot or a token
 
+    async def check(self, route: str) -> None:
+        """Raise NovitaError if a call of this route would be refused now, before it is sent."""
+        if self.admit is not None:
+            await self.admit()
+        self._breaker.check(route)
+
     async def _attempt(
         self, call: ApiCall, priority: CallPriority, turn: Turn | None, asked_at: float, attempt: int
     ) -> HttpResponse:
@@ -187,6 +193,9 @@ class TurnTransport:
     ) -> T:
         """The class is that of the turn: it was chosen by what the job is for, not by the route."""
         return await self._transport.call(call, read, priority=self._turn.priority, turn=self._turn)
+
+    async def check(self, route: str) -> None:
+        await self._transport.check(route)
 
 
 def _report(error: NovitaError, permit: Permit) -> None:

@@ -9,6 +9,7 @@ import pytest
 from server.enums import OperationKind
 from server.instances.commands.update import UpdateDraft, update_instance
 from server.instances.drafts import Port
+from server.instances.provider.reconcile import reconcile
 from server.instances.status import VERBS
 from server.novita.client import NovitaClient
 from server.simulator.faults import Fault, FaultKind
@@ -354,6 +355,14 @@ async def test_an_accepted_edit_that_is_visible_late_is_sent_once(world: World, 
     row = await world.instance(instance_id)
     assert row["status_reason"] == "UPDATE_NOT_VISIBLE_YET"
     assert row["rootfs_size_gb"] == (draft.rootfs_size_gb or 60)
+
+    await reconcile(world.database, world.novita)
+    assert (await world.instance(instance_id))["status_reason"] == "UPDATE_NOT_VISIBLE_YET"
+    made = machine(world)
+    made.rootfs_size, made.ports = draft.rootfs_size_gb or 60, [(each.port, each.type) for each in draft.ports or ()]
+    world.simulator.world.mark_changed(made)
+    await reconcile(world.database, world.novita)
+    assert (await world.instance(instance_id))["status_reason"] is None
 
 
 async def test_a_second_growth_adds_to_an_accepted_one_that_is_not_visible_yet(world: World):

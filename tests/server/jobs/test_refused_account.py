@@ -92,3 +92,17 @@ async def test_a_worker_with_a_refused_key_sends_one_call_and_says_why(world: Wo
 
         assert (world.calls(), list(old.breaker.snapshot().refusals)) == (1, ["key"])
         assert await world.value("SELECT count(*) FROM operation WHERE last_error_code LIKE 'PROVIDER_%'") == 3
+
+
+async def test_while_calls_are_suspended_a_create_leaves_no_attempts(world: World):
+    await world.create("patient")
+    world.faults(Fault(FaultKind.ERROR, (CREATE,), status=402, reason="NOT_ENOUGH_BALANCE", message="no"))
+    async with NovitaClient(base_url=world.simulator.url, api_key=SecretStr(world.simulator.api_key)) as novita:
+        worker = world.worker_with(novita)
+        for _ in range(5):
+            await world.hurry()
+            await world.work_once(worker)
+
+    rows = await world.rows("SELECT status, reason_code FROM attempt")
+    assert [tuple(row) for row in rows] == [("REJECTED", "PAYMENT_REQUIRED")]
+    assert await world.value("SELECT count(*) FROM operation WHERE finished_at IS NULL") == 1

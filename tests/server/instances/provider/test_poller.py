@@ -48,6 +48,24 @@ async def test_more_machines_are_polled_by_pages_of_the_list(world: World):
     assert (world.calls(LIST), world.calls(GET)) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("first_page", "total", "many"),
+    [("0", "number", 30), ("0", "number", 130), ("0", "missing", 130), ("1", "missing", 30), ("both", "number", 30)],
+)
+async def test_pages_may_begin_at_zero_or_one(world: World, first_page: str, total: str, many: int):
+    ids = await make_running(world, many)
+    world.simulator.world.set_dialect(world.simulator.world.dialect.changed({"first_page": first_page, "total": total}))
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+    assert world.calls(GET) == 0
+    before = world.calls(LIST)
+
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+    assert world.calls(GET) == 0
+    assert world.calls(LIST) - before <= 1 + many // 100  # the first page is known now
+
+
 async def test_a_running_machine_without_an_address_in_the_list_is_polled_once_more(world: World):
     ids = await make_running(world, 10, http=False)
     poller = InstancePoller(world.novita, calls_per_minute=0)
