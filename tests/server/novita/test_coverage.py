@@ -1,0 +1,36 @@
+"""The table of the provider's operations in docs/provider.md says what client, simulator and schema really have."""
+
+import re
+from pathlib import Path
+
+from schema.root import schema
+from server.novita.client import NovitaClient
+from server.simulator.app import HANDLERS, HOST_HANDLERS
+
+PAGE = Path(__file__).parents[3] / "docs" / "provider.md"
+ROW = re.compile(r"^\| `((?:GET|POST) [^`]+)` \| `(\w+)` \| (?:`(\w+)` )?\| (.*)\|$", re.MULTILINE)
+ROOTS = ("Query", "Mutation", "Subscription")
+# Used by another method, or by the guard that finds out which provider this is.
+INNER = {"all_instances", "has_instance", "read_world_id"}
+
+
+def table() -> list[tuple[str, ...]]:
+    return ROW.findall(PAGE.read_text())
+
+
+def test_every_route_of_the_simulator_has_one_row():
+    routes = [route for route, *_ in table()]
+    assert len(routes) == len(set(routes))
+    assert set(routes) == {*HANDLERS, *HOST_HANDLERS}
+
+
+def test_every_method_of_the_client_has_a_row():
+    calls = {name for group in NovitaClient.__bases__ for name in vars(group) if not name.startswith("_")}
+    assert {method for _, method, *_ in table()} == calls - INNER
+
+
+def test_every_row_names_a_field_of_the_schema_or_says_why_there_is_none():
+    fields = {name for root in ROOTS for name in schema._schema.type_map[root].fields}  # type: ignore[attr-defined]
+    for route, _, field, reason in table():
+        assert bool(field) != bool(reason.strip()), route
+        assert not field or field in fields, route
