@@ -24,6 +24,7 @@ from server.events.tail import Tail
 from server.instances.commands.create_rows import CreateBatcher
 from server.instances.provider.reader import ProviderReader
 from server.instances.queries.log import LogReader
+from server.lifetimes.heartbeat import Heartbeats
 from server.server_info import ServerInfo
 from server.webhooks.signing import SigningKey
 
@@ -35,6 +36,7 @@ class Services:
     database: Database
     dry_run: DryRun
     creates: CreateBatcher
+    heartbeats: Heartbeats
     catalog: Catalog
     account: Account
     caches: Caches
@@ -81,6 +83,7 @@ class Context:
             database=dry_run,
             creates=CreateBatcher(dry_run),
             account=replace(self._services.account, database=dry_run),
+            heartbeats=Heartbeats(dry_run),
         )
         try:
             yield

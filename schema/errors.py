@@ -1,6 +1,7 @@
 """Refusals as GraphQL types, and the field extension that puts them into a payload."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, Self
 from uuid import UUID
 
@@ -69,6 +70,11 @@ class VersionConflict(MutationError):
     current_version: int = strawberry.field(description="Current version of the instance.")
 
 
+@strawberry.type(description="The lifetime is longer than the project's policy allows.")
+class LifetimeAbovePolicy(MutationError):
+    at_most: timedelta = strawberry.field(description="Longest run that the project allows.")
+
+
 @strawberry.type(description="The operation has ended or can no longer be cancelled.")
 class NotCancellable(MutationError):
     operation: Operation = strawberry.field(description="The operation in its current state.")
@@ -98,6 +104,7 @@ ALL_ERRORS: list[type[MutationError]] = [
     NoCapacity,
     VersionConflict,
     NotCancellable,
+    LifetimeAbovePolicy,
     ApiError,
 ]
 
@@ -144,6 +151,8 @@ async def errors_of(refused: errors.Refused, info: Info) -> Sequence[MutationErr
             return [VersionConflict(**common, current_version=refused.current)]
         case errors.NotCancellable():
             return [NotCancellable(**common, operation=await _operation(refused.operation_id, info))]
+        case errors.LifetimeAbovePolicy():
+            return [LifetimeAbovePolicy(**common, at_most=refused.at_most)]
         case errors.NoCapacity():
             attempts = [
                 convert(PlacementRefusal, attempt, billing_mode=BillingMode.of(attempt.billing_mode))

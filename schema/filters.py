@@ -98,6 +98,9 @@ class InstanceFilter:
     )
     created_after: datetime | None = strawberry.field(default=None, description="Created after this time.")
     created_before: datetime | None = strawberry.field(default=None, description="Created before this time.")
+    ends_before: datetime | None = strawberry.field(
+        default=None, description="The next stop or delete of its lifetime is before this time."
+    )
 
     def to_domain(self) -> instances.InstanceFilter:
         labels = [(label.key, label.value) for label in self.labels or ()]
@@ -135,6 +138,7 @@ class InstanceFilter:
             is_stale=self.stale,
             created_after=self.created_after,
             created_before=self.created_before,
+            ends_before=self.ends_before,
         )
 
 
@@ -163,6 +167,7 @@ described(
         "STATUS": "By status name, alphabetically.",
         "STATUS_SINCE": "By time of the last status change.",
         "PRICE": "By price per hour; no price counts as 0.",
+        "ENDS_AT": "By the next stop or delete of the lifetime; instances without one are last in both directions.",
     },
 )
 
@@ -183,11 +188,11 @@ class InstanceOrderBy:
         """Type of the sort key in its cursors."""
         if self.field is instances.InstanceOrder.PRICE:
             return int
-        return (
-            datetime
-            if self.field in (instances.InstanceOrder.CREATED_AT, instances.InstanceOrder.STATUS_SINCE)
-            else str
-        )
+        return datetime if self.field in instances.BY_TIME else str
+
+    @property
+    def is_descending(self) -> bool:
+        return self.direction is OrderDirection.DESC
 
 
 @strawberry.input(

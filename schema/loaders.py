@@ -30,6 +30,7 @@ from server.db.tables import (
 from server.enums import InstanceKind, ProviderObjectKind
 from server.events.event import Cursor, Event
 from server.events.replay import cursor_now, get_events
+from server.instances.limits.policy import Policy, read_policies
 from server.instances.queries import fast_page
 from server.instances.queries import operations as reads
 from server.probes.results import results_of
@@ -83,6 +84,12 @@ class Loaders:
         async with self._database.read() as session:
             by_id = await reads.get_operations(session, ids, project_id=self._project_id)
         return [by_id.get(id) for id in ids]
+
+    @_loader
+    async def lifetime_policy(self, project_ids: list[UUID]) -> list[Policy]:
+        async with self._database.read() as session:
+            by_id = await read_policies(session, project_ids)
+        return [by_id[id] for id in project_ids]
 
     @_loader
     async def attempts(self, operation_ids: list[UUID]) -> list[list[Attempt]]:

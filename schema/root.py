@@ -14,6 +14,7 @@ from schema.mutations.fleet import FleetMutations
 from schema.mutations.health import HealthMutations
 from schema.mutations.jobs import JobMutations
 from schema.mutations.lifecycle import LifecycleMutations
+from schema.mutations.lifetimes import LifetimeMutations
 from schema.mutations.networks import NetworkMutations
 from schema.mutations.operations import OperationMutations
 from schema.mutations.tokens import TokenMutations
@@ -25,6 +26,7 @@ from schema.queries.events import EventQueries
 from schema.queries.fleet import FleetQueries
 from schema.queries.instances import InstanceQueries
 from schema.queries.jobs import JobQueries
+from schema.queries.metrics import MetricsQueries
 from schema.queries.node import NodeQueries
 from schema.queries.operations import OperationQueries
 from schema.queries.server import ServerQueries
@@ -48,6 +50,7 @@ class Query(
     EventQueries,
     WebhookQueries,
     InstanceQueries,
+    MetricsQueries,
 ):
     pass
 
@@ -56,6 +59,7 @@ class Query(
 class Mutation(
     InstanceMutations,
     LifecycleMutations,
+    LifetimeMutations,
     BulkMutations,
     OperationMutations,
     FleetMutations,

@@ -135,6 +135,34 @@ class ToolName(StrEnum):
     OTHER = "OTHER"
 
 
+class LifetimeAction(StrEnum):
+    """What happens to an instance at the end of its lifetime."""
+
+    STOP = "STOP"
+    DELETE = "DELETE"
+    OTHER = "OTHER"  # of a newer release; never accepted
+
+
+class OperationReason(StrEnum):
+    """Why the server started an operation by itself."""
+
+    LIFETIME = "LIFETIME"
+    IDLE = "IDLE"
+    SCHEDULE = "SCHEDULE"
+    OUTSIDE = "OUTSIDE"
+
+
+class StepReason(StrEnum):
+    """The limit that a step of a lifetime comes from."""
+
+    MAX_DURATION = "MAX_DURATION"
+    DEADLINE = "DEADLINE"
+    HEARTBEAT = "HEARTBEAT"
+    IDLE = "IDLE"
+    STOPPED = "STOPPED"
+    SCHEDULE = "SCHEDULE"
+
+
 class Role(StrEnum):
     """Role of a token; each includes the ones before it."""
 

@@ -126,6 +126,15 @@ class NotCancellable(Refused):
         self.operation_id = operation_id
 
 
+class LifetimeAbovePolicy(Refused):
+    """The lifetime is longer than the project's policy allows."""
+
+    def __init__(self, at_most: timedelta, path: Sequence[str]) -> None:
+        message = f"The project allows at most {at_most // timedelta(seconds=1)} s."
+        super().__init__("LIFETIME_ABOVE_POLICY", message, path)
+        self.at_most = at_most
+
+
 class NoCapacity(Refused):
     """No product in any region fits; carries what was tried and why each was refused."""
 

@@ -31,6 +31,7 @@ from server.instances.provider.poller import InstancePoller
 from server.instances.provider.reader import ProviderReader
 from server.instances.queries.log import LogReader
 from server.jobs.registry import Services, all_handlers
+from server.lifetimes.heartbeat import Heartbeats
 from server.novita.client import NovitaClient
 from server.novita.transport.retry import RetryPolicy
 from server.observe import tracing
@@ -92,6 +93,7 @@ class Runtime:
         )
         self.dry_run = DryRun(self.database)
         self.creates = CreateBatcher(self.database)
+        self.heartbeats = Heartbeats(self.database)
         self.notifier = Notifier(self.database)
         self.sequencer = Sequencer(self.database, self.notifier)
         self.novita = NovitaClient(

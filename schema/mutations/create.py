@@ -24,6 +24,7 @@ from schema.inputs import (
 from schema.mutations.payloads import InstancePayload
 from schema.permissions import Requires
 from schema.types.health import HealthCheckInput
+from schema.types.lifetime import LifetimeInput
 from schema.types.money import MICROS_PER_E5
 from server.conversion import convert
 from server.enums import Billing, InstanceKind, PlacementOrder, Role
@@ -112,6 +113,9 @@ class CreateInstanceInput(MutationInput):
         default=None,
         description="URL that receives the instance's events as signed webhooks: http or https, publicly reachable.",
     )
+    lifetime: LifetimeInput | None = strawberry.field(
+        default=None, description="Limits of its lifetime. Default: the project's, or none."
+    )
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
     def to_draft(self) -> drafts.CreateDraft:
@@ -146,6 +150,7 @@ class CreateInstanceInput(MutationInput):
             network_id=None if self.network_id is None else ids.provider_id(ids.NETWORK, self.network_id),
             labels=mapping(self.labels or []),
             health_check=(self.health_check or HealthCheckInput()).to_draft(),
+            lifetime=None if self.lifetime is None else self.lifetime.to_domain(),
             unreadable=tuple(unreadable),
         )
 
@@ -183,6 +188,7 @@ class InstanceMutations:
                 estimated_ready_time=services.settings.estimated_ready_time,
                 private_addresses=services.settings.allow_private_webhooks,
                 cipher=services.cipher,
+                max_duration=services.settings.default_max_duration,
             ),
         )
         return CreateInstancePayload.of(accepted, info)

@@ -20,6 +20,7 @@ from server.instances.commands.retry import RETRIED
 from server.instances.queries.operations import get_operation
 from server.queue import queries
 from server.queue.control import cancel_job, pause_jobs, resume_jobs, retry_job, retry_jobs
+from server.queue.kinds import is_cancellable
 
 MAX_RETRIES = 1000
 
@@ -100,6 +101,9 @@ class JobMutations:
     async def cancel_job(self, info: Info, input: Annotated[JobInput, Input]) -> JobPayload:
         async with info.context.write() as session:
             job = await _own(session, info, input.id)
+            if not is_cancellable(job.kind):
+                message = "It enforces an instance's lifetime: change that with updateInstance or extendLifetime."
+                raise Refused("JOB_NOT_CANCELLABLE", message)
             if not await cancel_job(session, job.id):
                 raise Refused("JOB_NOT_CANCELLABLE", f"Only open jobs can be cancelled; this one is {job.status}.")
             operation = await _operation(session, info, job)

@@ -22,6 +22,7 @@ from schema.inputs import (
 from schema.mutations.payloads import InstancePayload
 from schema.permissions import Requires
 from schema.types.health import HealthCheckInput
+from schema.types.lifetime import LifetimeChange, LifetimeInput
 from server.enums import OperationKind, Role
 from server.errors import Invalid, Problem
 from server.instances import drafts
@@ -88,6 +89,9 @@ class StartInstanceInput(MutationInput):
         default=None, description="The only port to check; overrides the one in healthCheck."
     )
     webhook_url: str | None = strawberry.field(default=None, description="New webhook URL.")
+    lifetime: LifetimeInput | None = strawberry.field(
+        default=None, description="New limits of its lifetime; they replace the stored ones."
+    )
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
     def target(self) -> Target:
@@ -151,6 +155,9 @@ class UpdateInstanceInput(MutationInput):
     webhook: WebhookChange | None = strawberry.field(
         default=None, description="New webhook, or its removal. Takes effect at once."
     )
+    lifetime: LifetimeChange | None = strawberry.field(
+        default=None, description="New limits of its lifetime, or their removal. Takes effect at once."
+    )
     expected_version: int | None = strawberry.field(default=None, description=VERSION)
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
@@ -163,6 +170,7 @@ class UpdateInstanceInput(MutationInput):
             ports=None if self.ports is None else tuple(drafts.Port(port.port, port.type) for port in self.ports),
             rootfs_size_gb=self.rootfs_size_gb,
             webhook=None if self.webhook is None else self.webhook.to_draft(),
+            lifetime=None if self.lifetime is None else self.lifetime.to_domain(),
             expected_version=self.expected_version,
             idempotency_key=self.idempotency_key,
         )
@@ -181,6 +189,7 @@ class LifecycleMutations:
             webhook_url=input.webhook_url,
             target_port=input.target_port,
             ready_timeout=input.ready_timeout,
+            lifetime=None if input.lifetime is None else input.lifetime.to_domain(),
         )
         draft.check(info.context.services.settings.allow_private_webhooks)
         accepted = await accept(
@@ -191,6 +200,7 @@ class LifecycleMutations:
             key=input.idempotency_key,
             draft=draft,
             expected_version=input.expected_version,
+            default_max_duration=info.context.services.settings.default_max_duration,
         )
         return StartInstancePayload.of(accepted, info)
 
@@ -221,8 +231,8 @@ class LifecycleMutations:
         return MigrateInstancePayload.of(await _accept(info, OperationKind.MIGRATE, input), info)
 
     @strawberry.mutation(
-        description="Change an instance without a restart. Name, labels and webhook change at once: if nothing else is "
-        "given, the returned operation has SUCCEEDED. Ports and disk are applied by the provider.",
+        description="Change an instance without a restart. Name, labels, webhook and lifetime change at once: if "
+        "nothing else is given, the returned operation has SUCCEEDED. Ports and disk are applied by the provider.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def update_instance(self, info: Info, input: Annotated[UpdateInstanceInput, Input]) -> UpdateInstancePayload:

@@ -6,7 +6,7 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.filters import InstanceFilter, InstanceOrderBy, OrderDirection
+from schema.filters import InstanceFilter, InstanceOrderBy
 from schema.inputs import After, First, Id, Which
 from schema.pagination import check_first, parse_order_cursor
 from schema.permissions import Requires
@@ -71,7 +71,7 @@ class InstanceQueries:
             first=size + 1,
             after=place,
             order=order.field,
-            descending=order.direction is OrderDirection.DESC,
+            descending=order.is_descending,
         )
         nodes: list[Instance] = [LazyInstance(row) for row in rows[:size]]
         return InstanceConnection(wanted=wanted, rows=rows, order=order, after=after, nodes=nodes)

@@ -41,7 +41,8 @@ class InstanceConnection:
 
     def edge(self, place: int) -> InstanceEdge:
         row = self.rows[place]
-        cursor = order_cursor(self.order.name, instances.place_of(row, self.order.field), row.id)
+        place_of_row = instances.place_of(row, self.order.field, descending=self.order.is_descending)
+        cursor = order_cursor(self.order.name, place_of_row, row.id)
         return InstanceEdge(cursor=cursor, node=self.nodes[place])
 
     @strawberry.field(description="Number of items on all pages; counted only if selected.")

@@ -12,7 +12,7 @@ from schema.context import Info
 from schema.ids import Node
 from schema.pagination import Connection, Edge
 from schema.types.health import InstanceHealth
-from schema.types.instance import Instance, InstanceState, KeyValue
+from schema.types.instance import Instance, InstanceState, KeyValue, pairs
 from schema.types.money import BillingMode
 from schema.types.operation import Operation, OperationState
 from schema.types.token import Token
@@ -93,6 +93,7 @@ class InstanceEvent(Node):
         description="The create attempt of `attempt.finished`; the last one of the create of `operation.finished`."
     )
     health: InstanceHealth | None = strawberry.field(description="Result of the health check, for events about health.")
+    data: list[KeyValue] = strawberry.field(description="Further values, by name; docs/events.md lists them by type.")
 
     @strawberry.field(description="The instance as it is now; null if it is no longer stored.")
     async def instance(self, info: Info) -> Instance | None:
@@ -136,6 +137,7 @@ class InstanceEvent(Node):
             else strawberry.ID(ids.format_id(ids.OPERATION, event.operation_id)),
             attempt=EventAttempt.of(event.data["attempt"]) if event.data.get("attempt") else None,
             health=InstanceHealth.of_event(event.data["health"]) if event.data.get("health") else None,
+            data=pairs(event.data.get("values") or {}),
         )
 
 

@@ -16,6 +16,7 @@ from schema.ids import Node
 from schema.inputs import First
 from schema.pagination import check_first
 from schema.types.health import InstanceHealth
+from schema.types.lifetime import Lifetime
 from schema.types.money import BillingMode, Money
 from schema.types.operation import HELP, Operation
 from server.billing import is_billed
@@ -222,6 +223,7 @@ class InstanceState:
     running_at: datetime | None = strawberry.field(description="When the machine of this run started running.")
     ready_at: datetime | None = strawberry.field(description="When this run became READY.")
     deleted_at: datetime | None = strawberry.field(description="When it was deleted at the provider.")
+    lifetime: Lifetime | None = strawberry.field(description="Limits of its lifetime, and the next action; null: none.")
     actions: list[OperationKind] = strawberry.field(
         description="Operations that the status allows. While an operation is in progress, only DELETE is accepted."
     )
@@ -255,7 +257,7 @@ class InstanceState:
             placement=PlacementOrder(row.placement or PlacementOrder.REGION_ORDER),
             max_hourly_price=Money.of(row.max_hourly_price_e5),
             ports=[Port(port=port["port"], type=port["type"]) for port in row.ports],
-            labels=_pairs(row.labels),
+            labels=pairs(row.labels),
             ready_timeout=ready_timeout(row),
             billing_mode=BillingMode.of(row.billing_mode),
             is_billed=billed,
@@ -271,6 +273,7 @@ class InstanceState:
             stale=unseen is not None and unseen > FRESH_FOR,
             stale_for=unseen,
             actions=possible,
+            lifetime=Lifetime.of(row),
         )
 
 
@@ -318,7 +321,7 @@ def ready_timeout(row: tables.InstanceLike) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
-def _pairs(values: dict[str, str]) -> list[KeyValue]:
+def pairs(values: dict[str, str]) -> list[KeyValue]:
     return [KeyValue(key=key, value=value) for key, value in sorted(values.items())]
 
 

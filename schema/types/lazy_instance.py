@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from schema import ids
 from schema.types.instance import Instance
+from schema.types.lifetime import Lifetime
 from schema.types.money import Money
 from server.billing import is_billed
 from server.db import tables
@@ -63,6 +64,7 @@ _CONVERTED: dict[str, Callable[[LazyInstance], Any]] = {
     "price_per_hour": lambda self: Money.of(self.row.price_per_hour_e5) if self.is_billed else None,
     "running_price_per_hour": lambda self: Money.of(self.row.price_per_hour_e5),
     "max_hourly_price": lambda self: Money.of(self.row.max_hourly_price_e5),
+    "lifetime": lambda self: Lifetime.of(self.row),
 }
 
 _NAMES = [each.name for each in fields(Instance) if each.init]  # the others have resolvers

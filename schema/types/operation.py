@@ -134,6 +134,10 @@ class OperationState:
         description="Why an open operation waits: the provider's last error. Null once a later call has succeeded, and "
         "when it has ended."
     )
+    reason: str | None = strawberry.field(
+        description="Why Pilotlight began it: LIFETIME, IDLE, SCHEDULE or OUTSIDE (it follows a change at the "
+        "provider). Null if a caller requested it. Expect others."
+    )
     created_at: datetime = strawberry.field(description="When the request was accepted.")
     started_at: datetime | None = strawberry.field(description="When a worker first started it.")
     finished_at: datetime | None = strawberry.field(description="When it ended.")

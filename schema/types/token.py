@@ -10,6 +10,7 @@ from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
 from schema.pagination import CountedConnection, Edge
+from schema.types.lifetime import LifetimePolicy
 from server.conversion import convert
 from server.db import tables
 from server.enums import Role
@@ -33,6 +34,10 @@ class Project(Node):
     row_id: strawberry.Private[UUID]
     name: str = strawberry.field(description="Unique name, 1 to 100 characters; never changes.")
     created_at: datetime = strawberry.field(description="Creation time.")
+
+    @strawberry.field(description="Rules for the lifetimes of its instances.")
+    async def lifetime_policy(self, info: Info) -> LifetimePolicy:
+        return LifetimePolicy.of(await info.context.loaders.lifetime_policy.load(self.row_id))
 
     @classmethod
     def of(cls, row: tables.Project) -> "Project":

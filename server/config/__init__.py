@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from server.config.database import DatabaseSettings
 from server.config.http import GraphQLSettings, HttpSettings
-from server.config.jobs import InstanceSettings, JobSettings, WebhookSettings
+from server.config.jobs import InstanceSettings, JobSettings, LifetimeSettings, WebhookSettings
 from server.config.observe import ObserveSettings
 from server.config.provider import ProviderSettings
 from server.errors import StartupProblem
@@ -19,6 +19,7 @@ class Settings(
     ObserveSettings,
     WebhookSettings,
     JobSettings,
+    LifetimeSettings,
     InstanceSettings,
     GraphQLSettings,
     HttpSettings,

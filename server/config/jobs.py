@@ -71,6 +71,24 @@ class InstanceSettings(SettingsGroup):
     )
 
 
+class LifetimeSettings(SettingsGroup):
+    lifetime_retry: Duration = Field(
+        default=timedelta(minutes=5),
+        description="How long after a failed stop or delete at the end of a lifetime it is tried again.",
+    )
+    metrics_share: float = Field(
+        default=0.2,
+        gt=0,
+        le=1,
+        description="Largest share of NOVITA_RATE_LIMIT that is used to find out which instances are idle.",
+    )
+    default_max_duration: Duration | None = Field(
+        default=None,
+        description="Longest run of instances whose request and project name neither a duration nor a deadline. Unset: "
+        "no limit.",
+    )
+
+
 class JobSettings(SettingsGroup):
     max_concurrent_jobs: int = Field(default=10, ge=1, le=10_000, description="Maximum concurrent jobs per process.")
     max_retry_attempts: int = Field(default=3, ge=1, le=100, description="Attempts of a job before it fails.")

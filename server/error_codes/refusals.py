@@ -41,6 +41,25 @@ CODES = (
         "The idempotency key was used before with another input.",
         "Use a new key for a new request; repeat a request with exactly the same input.",
     ),
+    _invalid(
+        "INVALID_LIFETIME",
+        "A limit of the lifetime is out of its range, in the past, contradictory or never takes effect.",
+    ),
+    ErrorCode(
+        "LIFETIME_REQUIRED",
+        "The project's policy requires maxDuration or deadline.",
+        "Give `lifetime` with one of them; `Project.lifetimePolicy` has the rules.",
+    ),
+    ErrorCode(
+        "LIFETIME_ABOVE_POLICY",
+        "The lifetime is longer than the project's policy allows.",
+        "Give at most `atMost`, or have an ADMIN change the policy with setLifetimePolicy.",
+    ),
+    ErrorCode(
+        "LIFETIME_OVER",
+        "The deadline has passed, or the end of the lifetime was accepted and is being carried out.",
+        "Before a start: call extendLifetime, or give another `lifetime`. During an end: wait for it, then start.",
+    ),
     ErrorCode(
         "NOT_CANCELLABLE", "The operation has ended or can no longer be cancelled.", "Read `operation` for its result."
     ),
@@ -157,7 +176,11 @@ CODES = (
     _invalid("INVALID_LIMIT", "The limit is out of range."),
     _invalid("INVALID_IDS", "There are no ids, or too many."),
     _invalid("INVALID_JOB_KIND", "There is no such job kind."),
-    ErrorCode("JOB_NOT_CANCELLABLE", "The job has ended or is running.", "Read the job's status."),
+    ErrorCode(
+        "JOB_NOT_CANCELLABLE",
+        "The job has ended, or enforces the lifetime of an instance.",
+        "Read the job's status; change a lifetime with updateInstance or extendLifetime.",
+    ),
     ErrorCode("JOB_NOT_RETRYABLE", "Only a failed job can be retried.", "Read the job's status."),
     ErrorCode(
         "JOB_SERVES_OPERATION", "The job carries out an open operation.", "Use cancelOperation with that operation."

@@ -34,6 +34,11 @@ CODES = (
     ErrorCode("INVALID_CURSOR", "The cursor is malformed or of another list.", "Use a cursor of the same query."),
     ErrorCode("INVALID_PAGE_SIZE", "`first` is not 1 to 100.", "Correct `first`."),
     ErrorCode("INVALID_FILTER", "A filter has too many or malformed values.", "Correct the filter."),
+    ErrorCode(
+        "INVALID_METRICS_RANGE",
+        "The interval is too short, the times are in the wrong order, or there would be too many points.",
+        "Correct since, until or interval.",
+    ),
     ErrorCode("INVALID_TIMEOUT", "The timeout is out of range.", "Correct the timeout."),
     ErrorCode("INVALID_IDS", "There are too many ids.", "Ask for fewer at once."),
     ErrorCode(

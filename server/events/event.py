@@ -37,6 +37,11 @@ class EventType(StrEnum):
     HEALTH_CHECKED = "health.checked"
     HEALTH_CHANGED = "health.changed"  # a READY instance is degraded, or no longer
     SPOT_RECLAIM_SCHEDULED = "spot.reclaim_scheduled"
+    LIFETIME_ENDING = "lifetime.ending"
+    LIFETIME_EXTENDED = "lifetime.extended"
+    LIFETIME_ENDED = "lifetime.ended"  # a step was taken, or was missed
+    LIFETIME_OVERDUE = "lifetime.overdue"
+    LIFETIME_IDLE_UNKNOWN = "lifetime.idle_unknown"
     ATTEMPT_FINISHED = "attempt.finished"
     BALANCE_LOW = "balance.low"  # of the server's project
 

@@ -139,6 +139,17 @@ DOUBT = text("""
     SELECT count(*) AS many, coalesce(extract(epoch FROM now() - min(created_at))::float8, 0) AS oldest
     FROM attempt WHERE status IN ('ASKING', 'UNKNOWN')
 """)
+# Idle ends are not counted: they wait for metrics, and nothing is late.
+OVERDUE = text("""
+    SELECT coalesce(max(extract(epoch FROM clock_timestamp() - due))::float8, 0)
+    FROM (
+        SELECT coalesce((lifetime_state ->> 'due')::timestamptz, lifetime_due_at) AS due
+        FROM instance WHERE lifetime_due_at IS NOT NULL AND lifetime_reason <> 'IDLE'
+        UNION ALL
+        SELECT (lifetime_state ->> 'due')::timestamptz FROM instance WHERE status IN ('STOPPING', 'DELETING')
+    ) AS armed
+    WHERE due < clock_timestamp()
+""")
 MACHINES = text("SELECT origin, machines FROM unlinked_count")
 
 
@@ -158,6 +169,7 @@ class DatabaseFigures:
     operations: Operations = field(default_factory=Operations)
     instances: dict[str, int] = field(default_factory=dict[str, int])
     missing: int | None = None
+    overdue: float | None = None
     in_doubt: int | None = None
     oldest_in_doubt: float | None = None
     machines: dict[str, int] = field(default_factory=dict[str, int])
@@ -171,6 +183,7 @@ class MetricsEndpoint:
         self._service = service
         self._instances: dict[str, int] = {}
         self._missing = 0
+        self._overdue = 0.0
         self._count_again_at = 0.0
 
     async def answer(self, request: Request) -> Response:
@@ -225,6 +238,7 @@ class MetricsEndpoint:
             operations={(row.kind, row.status): (row.many, row.oldest, row.waiting) for row in operations},
             instances=self._instances,
             missing=self._missing,
+            overdue=self._overdue,
             in_doubt=doubt.many,
             oldest_in_doubt=doubt.oldest,
             machines={row.origin: row.machines for row in machines},
@@ -235,6 +249,7 @@ class MetricsEndpoint:
             rows = (await session.execute(INSTANCES)).all()
             self._instances = {row.status: row.many for row in rows}
             self._missing = sum(row.missing for row in rows)
+            self._overdue = (await session.execute(OVERDUE)).scalar_one()
             self._count_again_at = time.monotonic() + COUNT_INTERVAL.total_seconds()
 
 
@@ -269,3 +284,5 @@ def _database_metrics(figures: DatabaseFigures, position: int | None) -> Iterato
     yield _by("pilotlight_machines_without_instance", "Machines that no instance has.", "origin", machines)
     yield _by("pilotlight_instances", "Instances that are not deleted.", "status", instances)
     yield _one("pilotlight_instances_missing", "Instances that the provider does not show.", figures.missing)
+    late = "How long the latest end of a lifetime is overdue."
+    yield _one("pilotlight_lifetimes_overdue_seconds", late, figures.overdue)

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
+from server.clock import now
 from server.db.tables import Instance
 from server.enums import Billing, InstanceKind, PlacementOrder
 from server.errors import Invalid, Problem
+from server.instances.limits.spec import Lifetime
 from server.instances.tools import MAX_PORTS, Tool, tool_problems
 from server.probes.plan import HealthCheckDraft
 from server.ssrf import PrivateAddresses
@@ -96,6 +98,7 @@ class CreateDraft:
     min_cuda_version: str | None = None
     network_id: str | None = None
     ready_timeout: timedelta | None = None
+    lifetime: Lifetime | None = None
     # Problems found while the input was read; reported together with the others.
     unreadable: tuple[Problem, ...] = ()
 
@@ -150,6 +153,8 @@ class CreateDraft:
         if self.ports is not None:
             exposed = {port.port for port in self.ports}
             yield from target_problems(self.health_check, exposed, ("input", "healthCheck", "targetPort"))
+        if self.lifetime is not None:
+            yield from self.lifetime.problems(("input", "lifetime"), at=now())
         yield from self.unreadable
 
     def _kind_problems(self) -> Iterator[Problem]:
@@ -288,6 +293,7 @@ class StartDraft:
     webhook_url: str | None = None
     target_port: int | None = None
     ready_timeout: timedelta | None = None
+    lifetime: Lifetime | None = None
 
     def check(self, private_addresses: PrivateAddresses) -> None:
         """Raise Invalid with every problem of the request itself."""
@@ -315,6 +321,8 @@ class StartDraft:
 
     def problems(self) -> Iterator[Problem]:
         yield from _ready_timeout_problems(self.ready_timeout)
+        if self.lifetime is not None:
+            yield from self.lifetime.problems(("input", "lifetime"), at=now())
         if self.health_check is not None:
             yield from self.health_check.problems(("input", "healthCheck"))
         if self.target_port is not None and not 1 <= self.target_port <= 65535:

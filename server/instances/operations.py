@@ -33,6 +33,7 @@ def new_row(
         "phase": OperationPhase.WAITING,
         "version": 1,
         "requested_by": by,
+        "reason": None,
         "created_at": now(),
         "before": {},
         "wanted": {},

@@ -26,6 +26,7 @@ class Defaults:
     estimated_ready_time: timedelta
     private_addresses: PrivateAddresses = PrivateAddresses.OFF
     cipher: Cipher = PLAIN
+    max_duration: timedelta | None = None  # of instances whose request and project name none
 
 
 @dataclass(frozen=True, slots=True)

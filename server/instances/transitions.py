@@ -17,6 +17,7 @@ from server.enums import InstanceStatus
 from server.errors import IllegalTransition, NotFound
 from server.events.event import EventType
 from server.instances.events import EventRows, event_rows, record, snapshot_of
+from server.instances.limits import arming
 from server.instances.status import BEGINS_A_RUN, TRANSITIONS, sources
 from server.probes.results import delete_results
 from server.probes.verdict import health_of, results_to_json
@@ -69,7 +70,8 @@ def new_row(fields: Mapping[str, Any]) -> dict[str, Any]:
         "endpoints": [],
     }
     first = {"status": InstanceStatus.CREATING, "version": 1}
-    return {**empty, **fields, **first, **dict.fromkeys(("created_at", "updated_at", "status_since"), moment)}
+    times = dict.fromkeys(("created_at", "updated_at", "status_since"), moment)
+    return {**empty, **fields, **first, **times, **arming.armed_new(fields, at=moment)}
 
 
 async def insert(session: AsyncSession, fields: Mapping[str, Any], *, cause: Cause) -> Instance:
@@ -139,6 +141,38 @@ async def update(session: AsyncSession, instance_id: UUID, *, cause: Cause, **fi
     return changed
 
 
+async def extend(
+    session: AsyncSession, instance_id: UUID, *, cause: Cause, values: Mapping[str, str], **fields: Any
+) -> Instance:
+    """Write later limits, with an event that has these values."""
+    changed = await _write(session, await lock(session, instance_id), fields)
+    await record_event(session, EventType.LIFETIME_EXTENDED, changed, cause=cause, values=values)
+    return changed
+
+
+async def write_silently(session: AsyncSession, instance: Instance, **fields: Any) -> Instance:
+    """Write columns of a locked row that are no change for callers: no version and no event. Its limits are armed."""
+    fields |= arming.armed(instance, fields, at=now())
+    changes = {name: value for name, value in fields.items() if getattr(instance, name) != value}
+    if not changes:
+        return instance
+    written = await session.execute(
+        sql_update(Instance)
+        .where(Instance.id == instance.id)
+        .values(**changes)
+        .returning(Instance)
+        .execution_options(populate_existing=True)
+    )
+    return await _keep_job(session, written.scalar_one(), changes)
+
+
+async def record_event(
+    session: AsyncSession, type: EventType, instance: Instance, *, cause: Cause, values: Mapping[str, str]
+) -> None:
+    """Write an event about a locked instance, with values that its type names."""
+    await record(session, _event(type, instance, cause=cause, data={"values": dict(values)}))
+
+
 async def record_health(
     session: AsyncSession, instance_id: UUID, results: Sequence[ProbeResult], *, cause: Cause
 ) -> Instance:
@@ -204,6 +238,7 @@ async def _write(
     only_from: frozenset[InstanceStatus] | None = None,
 ) -> Instance:
     """Write a new version of a locked row; the status must be in `only_from`, else the one that was read."""
+    values = values | arming.armed(instance, values, at=now())
     written = await session.execute(
         sql_update(Instance)
         .where(
@@ -218,7 +253,14 @@ async def _write(
     changed = written.scalar_one()
     if changed.novita_id is not None:
         invalidate_after_commit(session, changed.novita_id)
-    return changed
+    return await _keep_job(session, changed, values)
+
+
+async def _keep_job(session: AsyncSession, instance: Instance, written: Mapping[str, Any]) -> Instance:
+    """The job of the next step runs at its time; it is set in the transaction that sets the time."""
+    if "lifetime_due_at" in written or "lifetime_state" in written:
+        await arming.keep(session, instance)
+    return instance
 
 
 async def _watch_reclaim(session: AsyncSession, instance: Instance, *, previous: datetime | None, cause: Cause) -> None:
@@ -226,7 +268,7 @@ async def _watch_reclaim(session: AsyncSession, instance: Instance, *, previous:
     reclaim_at = instance.spot_reclaim_at
     if reclaim_at is None or reclaim_at == previous or instance.status in NOT_RECLAIMABLE:
         return
-    data = {"at": reclaim_at.isoformat()}
+    data = {"at": reclaim_at.isoformat(), "values": {"at": reclaim_at.isoformat()}}
     await record(session, _event(EventType.SPOT_RECLAIM_SCHEDULED, instance, cause=cause, data=data))
     await enqueue(
         session,

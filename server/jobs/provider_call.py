@@ -225,6 +225,9 @@ async def start_monitor(work: OperationWork, loaded: Loaded, ctx: JobContext) ->
     async with ctx.write() as session:
         if await operations.set_phase(session, work.operation_id, OperationPhase.PROVISIONING) is None:
             return Done()
+        instance = await transitions.lock(session, work.instance_id)
+        if instance.run_accepted_at is None:  # else a restart or a migration, which go on with the run
+            await transitions.write_silently(session, instance, run_accepted_at=now())
         await enqueue(
             session,
             MonitorStartup(instance_id=work.instance_id, operation_id=work.operation_id),

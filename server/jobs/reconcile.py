@@ -9,6 +9,7 @@ from server.errors import NovitaError
 from server.instances.provider.live_reads import LiveReads
 from server.instances.provider.reconcile import reconcile as compare_all
 from server.jobs.registry import JobContext, handles
+from server.lifetimes.repair import repair_lifetimes
 from server.queue.handler import Done, Outcome
 from server.queue.kinds import Reconcile
 
@@ -19,6 +20,7 @@ log = structlog.get_logger(__name__)
 async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
     """Its writes need no claim: each reads its row under a lock, and repeating one changes nothing."""
     account = Account(ctx.services.database, ctx.novita, ctx.catalog, LiveReads())
+    unarmed = await repair_lifetimes(ctx.services.database)
     try:
         report = await compare_all(ctx.services.database, ctx.novita, gone_grace=ctx.settings.gone_grace)
         settled = await settle_objects(account)
@@ -38,5 +40,6 @@ async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
         in_doubt=report.in_doubt,
         lost=report.lost,
         settled_objects=settled,
+        lifetimes_without_job=unarmed,
     )
     return Done()

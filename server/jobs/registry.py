@@ -141,8 +141,8 @@ def handles(
 
 def all_handlers(services: Services) -> dict[str, Handler]:
     """The handlers of all kinds. Imports every module of this package, so a new kind is one new file."""
-    for module in pkgutil.iter_modules(server.jobs.__path__):
-        importlib.import_module(f"{server.jobs.__name__}.{module.name}")
+    for module in pkgutil.walk_packages(server.jobs.__path__, f"{server.jobs.__name__}."):
+        importlib.import_module(module.name)
     return {kind.kind: _bound(run, failed, services) for kind, (run, failed) in _registered.items()}
 
 

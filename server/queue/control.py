@@ -1,6 +1,7 @@
-"""Cancel, pause, resume and retry jobs, and make waiting jobs due now."""
+"""Cancel, pause, resume and retry jobs, make waiting jobs due now, and keep one job per key at its time."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import text
@@ -11,7 +12,7 @@ from server.db.pool import RawPool
 from server.observe import job_origin
 from server.queue.enqueue import PRIORITY_DELAY, TOPIC
 from server.queue.exchange import ClaimedJob, claimed_job
-from server.queue.kinds import Priority
+from server.queue.kinds import Priority, Work, to_args
 
 CANCEL_TOPIC = "job-cancel"
 
@@ -146,3 +147,65 @@ async def retry_jobs(
         },
     )
     return sorted(rows.scalars())
+
+
+# One waiting job per key at a given time. Callers hold a lock of their own for the key, such as an instance's row, so
+# that their calls come one by one. A run of the job takes the same lock, and then calls `release_key`: what is kept
+# after that is a new job, so a time that is set while the job runs is not lost. In the other order, a caller would wait
+# for the run, and the run for the caller.
+# Without a pause: the time is one of the database's clock, and stays so if that clock is set.
+# Only a waiting job: the run of a claimed one waits for the caller's lock, and must not be waited for here.
+MOVE_KEPT = text("""
+    UPDATE job SET run_at = start, due_at = start, pause = NULL
+    FROM greatest(CAST(:at AS timestamptz), clock_timestamp()) AS start
+    WHERE unique_key = :key AND status = 'WAITING'
+    RETURNING id
+""")
+ADD_KEPT = text("""
+    INSERT INTO job (kind, args, priority, project_id, instance_id, unique_key, origin, run_at, due_at, pause)
+    SELECT :kind, CAST(:args AS jsonb), :priority, CAST(:project_id AS uuid), CAST(:instance_id AS uuid), :key,
+           CAST(:origin AS text), start, start, NULL
+    FROM greatest(CAST(:at AS timestamptz), clock_timestamp()) AS start
+    ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL DO NOTHING
+""")
+DROP_KEPT = text("DELETE FROM job WHERE unique_key = :key AND status = 'WAITING'")
+RELEASE_KEY = text("UPDATE job SET unique_key = NULL WHERE id = :job_id AND unique_key = :key RETURNING id")
+
+
+async def keep_job(
+    session: AsyncSession,
+    work: Work,
+    *,
+    unique_key: str,
+    at: datetime | None,
+    project_id: UUID,
+    instance_id: UUID,
+) -> None:
+    """Let the waiting job with this key run at this time, and add it if there is none; None: remove it.
+
+    A job of this kind is not delayed by its project's other jobs: its time is its order.
+    """
+    if at is None:
+        await session.execute(DROP_KEPT, {"key": unique_key})
+        return
+    notify_after_commit(session, TOPIC)
+    if (await session.execute(MOVE_KEPT, {"key": unique_key, "at": at})).first() is not None:
+        return
+    await session.execute(
+        ADD_KEPT,
+        {
+            "kind": work.kind,
+            "args": to_args(work),
+            "priority": int(work.priority),
+            "project_id": project_id,
+            "instance_id": instance_id,
+            "key": unique_key,
+            "origin": job_origin.current_origin(),
+            "at": at,
+        },
+    )
+
+
+async def release_key(session: AsyncSession, job_id: int, *, unique_key: str) -> bool:
+    """Let another job have the key of this one, which runs now. False if it has lost the key before."""
+    return (await session.execute(RELEASE_KEY, {"job_id": job_id, "key": unique_key})).first() is not None

@@ -48,6 +48,7 @@ class Work:
     job_class: ClassVar[JobClass] = JobClass.WATCHING
     max_attempts: ClassVar[int | None] = None  # None: the worker's limit
     concurrency: ClassVar[int | None] = None  # how many may run at once in one process; None: the worker's limit
+    is_cancellable: ClassVar[bool] = True  # whether a caller may cancel a job of this kind
 
     def __init_subclass__(cls) -> None:
         if "kind" not in cls.__dict__:
@@ -223,6 +224,18 @@ class ProbeWatched(Work):
 
 
 @dataclass(frozen=True, slots=True)
+class EndLifetime(Work):
+    """Take the next step of an instance's lifetime: warn, look whether it is idle, stop, delete or start it."""
+
+    kind = "END_LIFETIME"
+    priority = Priority.HIGH  # a limit that is enforced late costs money
+    max_attempts = 100  # for errors of our own; reconcile makes a lost job again
+    is_cancellable = False
+
+    instance_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class CleanUp(Work):
     """Delete data that is past its retention."""
 
@@ -239,6 +252,11 @@ def check_handled(handlers: Mapping[str, object]) -> None:
     missing = sorted(DECLARED.keys() - handlers.keys())
     if missing:
         raise StartupProblem(f"no handler for jobs of kind {', '.join(missing)}")
+
+
+def is_cancellable(kind: str) -> bool:
+    """Whether callers may cancel jobs of this kind; they may cancel those of kinds that this code does not know."""
+    return kind not in _by_kind or _by_kind[kind].is_cancellable
 
 
 def class_of(kind: str) -> type[Work]:

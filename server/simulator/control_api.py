@@ -17,6 +17,7 @@ from server.simulator.requests import ApiRequest, JsonObject, ProviderRefusal, b
 from server.simulator.routes.logs import LOGS, add_line, serve_log
 from server.simulator.world import World
 
+FOR_EVER = 1e12  # seconds since 1970
 Action = Callable[[JsonObject, str], object]
 # "" restores the normal behaviour.
 ENDPOINT_MODES = ("", "ok", "badGateway", "errorPage", "hang", "reset")
@@ -48,6 +49,7 @@ def control_routes(world: World) -> list[BaseRoute]:
         route("/instances/{id}/endpoint", control.set_endpoint, "POST"),
         route("/instances/{id}/log", control.append_log, "POST"),
         Route("/instances/{id}/log/{which}", serve_log(world), methods=["GET"]),
+        route("/instances/{id}/load", control.set_load, "POST"),
     ]
 
 
@@ -193,6 +195,20 @@ class ControlApi:
             raise bad_param(f"mode must be a status number or one of {', '.join(ENDPOINT_MODES)}", "mode")
         self._world.endpoint_modes[instance.id, port] = mode
         return {"port": port, "mode": mode}
+
+    def set_load(self, body: JsonObject, key: str) -> object:
+        """Set the GPUs' utilisation, or make it "missing", from one wall time to another, past or future. Without a
+        time: always. Later calls override earlier ones."""
+        instance = self._world.instance(key)
+        percent = body.get("gpuPercent")
+        if percent != "missing" and (not isinstance(percent, int | float) or not 0 <= percent <= 100):
+            raise bad_param('gpuPercent must be 0 to 100 or "missing"', "gpuPercent")
+        since, until = body.get("from", 0), body.get("to", FOR_EVER)
+        if not isinstance(since, int | float) or not isinstance(until, int | float) or since > until:
+            raise bad_param("from and to must be times in seconds", "from")
+        load = float(percent) if isinstance(percent, int | float) else None
+        self._world.loads.setdefault(instance.id, []).append((float(since), float(until), load))
+        return {"loads": len(self._world.loads[instance.id])}
 
 
 # The fields of a fault in JSON, with their types.

@@ -72,6 +72,8 @@ class World:
         self.endpoint_modes: dict[tuple[str, int], str] = {}
         # Lines added by the control API with their places, by instance id and log.
         self.log_lines: dict[tuple[str, str], list[tuple[int, str]]] = {}
+        # Utilisation of GPUs that tests have set, by instance: from, to, percent or None for missing points.
+        self.loads: dict[str, list[tuple[float, float, float | None]]] = {}
         self.endpoints: EndpointHost | None = None
         # Called when a planned step may be earlier than all others.
         self.on_plan: Callable[[], None] | None = None

@@ -37,6 +37,11 @@ DELIVERED_EVENTS = frozenset(
         EventType.HEALTH_CHECKED,
         EventType.HEALTH_CHANGED,
         EventType.SPOT_RECLAIM_SCHEDULED,
+        EventType.LIFETIME_ENDING,
+        EventType.LIFETIME_EXTENDED,
+        EventType.LIFETIME_ENDED,
+        EventType.LIFETIME_OVERDUE,
+        EventType.LIFETIME_IDLE_UNKNOWN,
     }
 )
 # Literal, like the condition of the partial index: the planner can't match a parameter with it.

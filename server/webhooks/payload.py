@@ -77,6 +77,7 @@ def event_body(
         "operation": _operation(data["operation"]) if data.get("operation") else None,
         "attempt": _camel(data["attempt"]) if data.get("attempt") else None,
         "health": _health(data["health"]) if data.get("health") else None,
+        "data": data.get("values") or {},
     }
     message = {"type": type, "timestamp": occurred_at.isoformat(), "data": event}
     body = orjson.dumps(message)

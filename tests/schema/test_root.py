@@ -103,7 +103,7 @@ def test_moments_and_money_and_sizes_say_what_they_are():
         if re.search(r"(At|Until|Since)$", short):
             assert kind == "DateTime", name
         if kind == "DateTime":
-            assert re.search(r"(At|Until|Since|After|Before)$", short), name
+            assert re.search(r"(At|Until|Since|After|Before)$|^(at|deadline)$", short), name
         if re.search(r"price", short, re.IGNORECASE):
             assert kind == "Money", name
         if re.search(r"(size|memory|vram|disk)", short, re.IGNORECASE) and kind in ("Int", "BigInt"):
@@ -172,7 +172,7 @@ def test_an_object_has_an_id_exactly_if_it_is_a_node():
 def test_alternatives_are_one_of():
     printed = build_schema(schema.as_str()).type_map.values()
     one_of = {type.name for type in printed if isinstance(type, GraphQLInputObjectType) and type.is_one_of}
-    assert one_of == {"InstanceReference", "InstanceSource", "WebhookChange", "LabelFilter"}
+    assert one_of == {"InstanceReference", "InstanceSource", "LifetimeChange", "WebhookChange", "LabelFilter"}
 
 
 def test_scalars_say_where_they_are_specified_or_what_they_are():

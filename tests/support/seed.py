@@ -26,7 +26,13 @@ async def make_things(api: Api) -> Things:
     port = [{"port": 80, "type": "http"}]
     endpoint = [{"port": 80, "type": "http", "address": "http://127.0.0.1:9"}]
     rows = {
-        "ready": await world.put(novita_id="m1", ports=port, endpoints=endpoint, webhook_url="http://127.0.0.1:9/x"),
+        "ready": await world.put(
+            novita_id="m1",
+            ports=port,
+            endpoints=endpoint,
+            webhook_url="http://127.0.0.1:9/x",
+            lifetime={"heartbeat": "PT1H"},
+        ),
         "exited": await world.put(InstanceStatus.EXITED, novita_id="m2"),
         "busy": await world.put(novita_id="m3"),
         "failed": await world.put(InstanceStatus.FAILED),

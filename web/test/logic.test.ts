@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { backoff } from "../src/api/backoff.ts";
 import { brief, duration, explain, money, perMonth, seconds, words } from "../src/format.ts";
 import { BLANK, createInput, quoteInput, readPairs, readPorts } from "../src/live/draft.ts";
+import { endOf, nextWords, presetInput } from "../src/live/lifetime.ts";
 import { burnOf, visibleRows, groupOf } from "../src/live/filter-sort.ts";
 import type { Row } from "../src/live/rows.ts";
 
@@ -11,7 +12,7 @@ const row = (name: string, more: Partial<Row> = {}): Row => ({
   productName: "RTX 4090 24GB", gpuCount: 1, region: "AS-SGP-02", regions: [], billingMode: "SPOT", pricePerHour: null,
   isBilled: true, isDegraded: false, runningPricePerHour: null,
   createdAt: "2026-01-01T00:00:00Z", spotReclaimAt: null, stale: false, actions: [], labels: [], failure: null,
-  health: null, ...more,
+  lifetime: null, health: null, ...more,
 });
 const fleet = (...rows: Row[]) => new Map(rows.map((each) => [each.id, each]));
 const names = (rows: readonly Row[]) => rows.map((each) => each.name);
@@ -107,4 +108,34 @@ test("an error is shown with what can be done about it", () => {
   assert.equal(explain({ message: "No such image.", help: "Check the tag." }), "No such image. Check the tag.");
   assert.equal(explain({ message: "No such image.", help: null }), "No such image.");
   assert.equal(explain({ message: "No such image." }), "No such image.");
+});
+
+const ends = (at: string, action = "STOP", reason = "MAX_DURATION") =>
+  ({ lifetime: { next: { at, action, reason } } }) as unknown as Partial<Row>;
+
+test("instances without an end are last in both directions, and a start is no end", () => {
+  const rows = fleet(row("never"), row("late", ends("2026-01-02T00:00:00Z")), row("soon", ends("2026-01-01T00:00:00Z")), row("starts", ends("2026-01-01T00:00:00Z", "START")));
+  assert.deepEqual(names(visibleRows(rows, "", "all", { column: "ends", descending: false })), ["soon", "late", "never", "starts"]);
+  assert.deepEqual(names(visibleRows(rows, "", "all", { column: "ends", descending: true })), ["late", "soon", "never", "starts"]);
+  assert.equal(endOf(null), null);
+});
+
+test("the next action counts down", () => {
+  const at = Date.parse("2026-01-01T00:00:00Z");
+  const next = { at: "2026-01-01T00:12:00Z", action: "STOP", reason: "MAX_DURATION" };
+  assert.equal(nextWords(next, at), "stops in 12m 0s");
+  assert.equal(nextWords(next, at + 3_600_000), "stops now");
+  assert.equal(nextWords({ ...next, action: "DELETE", reason: "IDLE" }, at), "deletes if idle for 12m 0s");
+});
+
+test("presets are what the server takes", () => {
+  assert.deepEqual(presetInput("4h", 0), { maxDuration: 14400 });
+  assert.deepEqual(presetInput("idle", 0), { idle: { window: 1800 } });
+  for (const hour of [9, 18, 23]) {
+    const now = new Date(2026, 5, 1, hour).getTime();
+    const { deadline } = presetInput("18:00", now);
+    assert.equal(new Date(deadline ?? 0).getHours(), 18);
+    const wait = Date.parse(deadline ?? "") - now;
+    assert.ok(wait > 0 && wait <= 24 * 3_600_000);
+  }
 });

@@ -5,6 +5,7 @@ from server.db.tables.event import EventLog, LoggedEvent, Outbox
 from server.db.tables.instance import Attempt, IdempotencyKey, Instance, Operation
 from server.db.tables.instance_row import InstanceLike, InstanceRow
 from server.db.tables.job import Job, JobHistory, JobPause, JobSchedule, JobWorker
+from server.db.tables.policy import LifetimePolicy, MetricsReading
 from server.db.tables.probe import HealthWatch, ProbeResult
 from server.db.tables.provider import ProviderBalance, ProviderBudget, ProviderIdentity, ProviderObject, UnlinkedCount
 from server.db.tables.token import Project, Token
@@ -27,7 +28,9 @@ __all__ = [
     "JobPause",
     "JobSchedule",
     "JobWorker",
+    "LifetimePolicy",
     "LoggedEvent",
+    "MetricsReading",
     "Operation",
     "Outbox",
     "ProbeResult",

@@ -92,6 +92,11 @@ class Instance(Base):
         ),
         # Usually empty: a process of an older release leaves the variables of what it deletes.
         Index("instance_deleted_with_env", "id", postgresql_where=text("status = 'DELETED' AND env <> '{}'::jsonb")),
+        Index(
+            "instance_by_end_of_lifetime",
+            "lifetime_due_at",
+            postgresql_where=text("lifetime_due_at IS NOT NULL"),
+        ),
         # To find those whose endpoints are watched.
         Index("instance_ready", "id", postgresql_where=text("status = 'READY'")),
         Index(
@@ -159,6 +164,17 @@ class Instance(Base):
     webhook_url: Mapped[str | None]
     webhook_disabled_at: Mapped[datetime | None]
 
+    # The limits as given (server/instances/limits/spec.py), what has happened to them since (`State` in steps.py), and
+    # the next step that follows from both. A heartbeat moves it without writing it, so it may be early.
+    lifetime: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    lifetime_state: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    lifetime_due_at: Mapped[datetime | None]
+    lifetime_action: Mapped[str | None]
+    lifetime_reason: Mapped[str | None]
+    heartbeat_at: Mapped[datetime | None]
+    # When the provider accepted the create or start of this run.
+    run_accepted_at: Mapped[datetime | None]
+
     created_at: Mapped[CreatedAt]
     updated_at: Mapped[CreatedAt]
     status_since: Mapped[CreatedAt]
@@ -213,6 +229,7 @@ class Operation(Base):
     last_error_code: Mapped[str | None]
     last_error_message: Mapped[str | None]
     requested_by: Mapped[UUID | None] = mapped_column(ForeignKey("token.id", ondelete="SET NULL"))
+    reason: Mapped[str | None]  # an OperationReason; null if a caller requested it
     created_at: Mapped[CreatedAt]
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

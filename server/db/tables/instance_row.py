@@ -49,6 +49,13 @@ class InstanceRow(NamedTuple):
     exit_code: int | None
     exit_message: str | None
     degraded_since: datetime | None
+    lifetime: dict[str, Any] | None
+    lifetime_state: dict[str, Any] | None
+    lifetime_due_at: datetime | None
+    lifetime_action: str | None
+    lifetime_reason: str | None
+    heartbeat_at: datetime | None
+    run_accepted_at: datetime | None
     created_at: datetime
     updated_at: datetime
     status_since: datetime

@@ -4,8 +4,10 @@ A create can be cancelled until it ends: what it made so far is removed. Every o
 provider is called: the instance then returns to its previous status. A delete can't be cancelled.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -13,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.auth.caller import Caller
 from server.db.database import Database
 from server.db.tables import Instance, Operation
-from server.enums import OPEN_OPERATION, InstanceStatus, OperationKind, OperationStatus
+from server.enums import OPEN_OPERATION, InstanceStatus, OperationKind, OperationReason, OperationStatus
 from server.errors import Invalid, NotCancellable, NotFound
 from server.instances import attempts, operations, transitions
 from server.instances.commands.delete import begin_delete
@@ -62,7 +64,7 @@ async def _cancel(session: AsyncSession, operation_id: UUID, by: Caller) -> Acce
     if cancelled is None:
         raise NotCancellable(operation_id, "It has ended.")
     if operation.kind == OperationKind.CREATE:
-        return Accepted(await _revert_create(session, instance, cancelled, by), cancelled)
+        return Accepted(await _revert_create(session, instance, cancelled, by=by.token_id), cancelled)
     return Accepted(await _revert(session, instance, cancelled, by), cancelled)
 
 
@@ -77,14 +79,36 @@ def _refuse(operation: Operation) -> None:
         )
 
 
-async def _revert_create(session: AsyncSession, instance: Instance, operation: Operation, by: Caller) -> Instance:
+async def end_create(
+    session: AsyncSession,
+    instance: Instance,
+    operation: Operation,
+    *,
+    reason: OperationReason,
+    changes: Mapping[str, Any],
+) -> None:
+    """Cancel the open create of a locked instance for a reason of our own, as `cancelOperation` does."""
+    cancelled = await operations.finish(session, operation.id, OperationStatus.CANCELLED)
+    if cancelled is not None:
+        await _revert_create(session, instance, cancelled, by=None, reason=reason, changes=changes)
+
+
+async def _revert_create(
+    session: AsyncSession,
+    instance: Instance,
+    operation: Operation,
+    *,
+    by: UUID | None,
+    reason: OperationReason | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Instance:
     if instance.novita_id is not None or await attempts.live_of_instance(session, instance.id) is not None:
         # A machine was made, or may have been: the delete job finds and removes it.
-        return (await begin_delete(session, instance, by=by))[0]
-    cause = transitions.Cause(operation.id, by.token_id)
+        return (await begin_delete(session, instance, by=by, reason=reason, changes=changes))[0]
+    cause = transitions.Cause(operation.id, by)
     await transitions.transition(session, instance.id, InstanceStatus.DELETING, cause=cause)
     return await transitions.transition(
-        session, instance.id, InstanceStatus.DELETED, cause=cause, status_reason="CANCELLED"
+        session, instance.id, InstanceStatus.DELETED, cause=cause, **{"status_reason": "CANCELLED", **(changes or {})}
     )
 
 

@@ -42,7 +42,11 @@ async def create_instance(
         if conflicts.is_name_taken:
             raise name_taken()
     await refuse_foreign(creates.database, draft, by=by)
+    limits = conflicts.policy.applied(
+        draft.lifetime, at=now(), server_default=defaults.max_duration, has_gpu=draft.kind is InstanceKind.GPU
+    )
     fields, candidate = await fields_of(catalog, draft, by=by, defaults=defaults)
+    fields["lifetime"] = None if limits is None else limits.to_json()
     usual_time = await creates.estimates.usual_time(
         project_id=by.project_id, product_name=draft.product_name, region=candidate.region
     )

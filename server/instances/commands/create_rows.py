@@ -27,10 +27,12 @@ from server.instances import operations, transitions
 from server.instances.estimates import CreateEstimates
 from server.instances.events import columns, detached
 from server.instances.idempotency import Accepted, IdempotentRequest
+from server.instances.limits import arming
+from server.instances.limits.policy import Policy
 from server.observe import metrics
 from server.observe.tracing import span
 from server.queue.enqueue import TOPIC, FairShare, columns_of
-from server.queue.kinds import CreateInstance, SendWebhook
+from server.queue.kinds import CreateInstance, EndLifetime, SendWebhook
 
 BATCH_MAX = 64  # creates per commit; with more, each waits longer for the others than the commit takes
 BATCHES_AT_ONCE = 2
@@ -42,10 +44,11 @@ class Conflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """What a create would collide with."""
+    """What a create would collide with, and the project's rules for lifetimes."""
 
     is_name_taken: bool
     is_key_used: bool
+    policy: Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,13 @@ class _Create:
             *(SendWebhook(each["id"]) for each in deliveries),
             CreateInstance(instance.id, operation.id, request.digest),
         ]
+        jobs = [
+            columns_of(work, instance.project_id, share, instance_id=instance.id, operation_id=operation.id)
+            for work in works
+        ]
+        if instance.lifetime_due_at is not None:
+            job = columns_of(EndLifetime(instance.id), None, share, operation_id=operation.id)
+            jobs.append({**job, **arming.timed_job(instance)})
         return cls(
             request=request,
             accepted=Accepted(instance, operation),
@@ -93,10 +103,7 @@ class _Create:
             operation=operation_row,
             events=[each.event for each in events],
             deliveries=deliveries,
-            jobs=[
-                columns_of(work, instance.project_id, share, instance_id=instance.id, operation_id=operation.id)
-                for work in works
-            ],
+            jobs=jobs,
         )
 
 
@@ -137,7 +144,7 @@ class CreateBatcher:
         rows = await self._fetch(
             CONFLICTS, [each.project_id for each in names], [each.name for each in names], [each.key for each in names]
         )
-        return [Conflicts(row[0], row[1]) for row in rows]
+        return [Conflicts(row[0], row[1], Policy.of(None if row[2] is None else orjson.loads(row[2]))) for row in rows]
 
     async def _insert(self, creates: Sequence[_Create]) -> list[bool | Exception]:
         """Write a batch; after a constraint error, which rolls back all of it, write its creates one by one."""
@@ -209,7 +216,8 @@ CONFLICTS = """
                    WHERE project_id = new.project AND name = new.wanted_name AND status <> 'DELETED') AS is_name_taken,
            new.key IS NOT NULL AND
            EXISTS (SELECT FROM idempotency_key AS used
-                   WHERE used.project_id = new.project AND used.key = new.key) AS is_key_used
+                   WHERE used.project_id = new.project AND used.key = new.key) AS is_key_used,
+           (SELECT to_jsonb(policy) FROM lifetime_policy AS policy WHERE policy.project_id = new.project) AS policy
     FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS new (project, wanted_name, key, place)
     ORDER BY place
 """
@@ -258,11 +266,13 @@ INSERT = """
         FROM jsonb_populate_recordset(NULL::delivery, $10::jsonb) AS new
         WHERE new.instance_id IN (SELECT id FROM added)
     ), jobs AS (
-        INSERT INTO job (kind, args, priority, project_id, instance_id, origin, run_at, due_at)
-        SELECT kind, args, priority, project_id, instance_id, origin, start, start + make_interval(secs => due_delay)
+        INSERT INTO job (kind, args, priority, project_id, instance_id, origin, unique_key, run_at, due_at, pause)
+        SELECT kind, args, priority, project_id, instance_id, origin, unique_key, coalesce(at, start),
+               coalesce(at, start) + make_interval(secs => due_delay), CASE WHEN at IS NULL THEN interval '0' END
         FROM clock_timestamp() AS start,
              jsonb_to_recordset($11::jsonb) AS new (kind text, args jsonb, priority smallint, project_id uuid,
-                                                    instance_id uuid, origin text, due_delay float8)
+                                                    instance_id uuid, origin text, due_delay float8, unique_key text,
+                                                    at timestamptz)
         WHERE new.instance_id IN (SELECT id FROM added)
     )
     SELECT id FROM added

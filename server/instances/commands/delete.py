@@ -1,5 +1,6 @@
 """Accepts a delete: in every status, and while other operations are open."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -8,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.auth.caller import Caller
 from server.db.database import Database
 from server.db.tables import Instance, Operation
-from server.enums import InstanceStatus, OperationKind, OperationStatus
+from server.enums import InstanceStatus, OperationKind, OperationReason, OperationStatus
 from server.errors import IllegalTransition, Invalid, NotFound
 from server.instances import operations, transitions
 from server.instances.commands.lifecycle import refuse_changed
@@ -70,17 +71,26 @@ async def delete_instance(
         )
     if running is not None:
         await operations.finish(session, running.id, OperationStatus.SUPERSEDED)
-    return await begin_delete(session, instance, by=by, operation_id=operation_id)
+    return await begin_delete(session, instance, by=by.token_id, operation_id=operation_id)
 
 
 async def begin_delete(
-    session: AsyncSession, instance: Instance, *, by: Caller, operation_id: UUID | None = None
+    session: AsyncSession,
+    instance: Instance,
+    *,
+    by: UUID | None,
+    operation_id: UUID | None = None,
+    reason: OperationReason | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> tuple[Instance, Operation]:
-    """Write operation, transition and job. The instance is locked and has no open operation."""
-    operation = await operations.begin(session, instance, OperationKind.DELETE, by=by.token_id, id=operation_id)
+    """Write operation, transition and job: for the token `by`, or for a `reason` of our own. The instance is locked and
+    has no open operation."""
+    operation = await operations.begin(session, instance, OperationKind.DELETE, by=by, id=operation_id, reason=reason)
     if instance.status != InstanceStatus.DELETING:
-        cause = transitions.Cause(operation.id, by.token_id)
-        instance = await transitions.transition(session, instance.id, InstanceStatus.DELETING, cause=cause)
+        cause = transitions.Cause(operation.id, by)
+        instance = await transitions.transition(
+            session, instance.id, InstanceStatus.DELETING, cause=cause, **(changes or {})
+        )
     await enqueue(
         session,
         DeleteInstance(instance_id=instance.id, operation_id=operation.id),

@@ -1,5 +1,6 @@
 """Accepts start, stop, restart and migrate; a worker carries them out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,12 +12,14 @@ from server.auth.caller import Caller
 from server.clock import now
 from server.db.database import Database
 from server.db.tables import Instance
-from server.enums import OperationKind
-from server.errors import Invalid, NotFound, Problem, VersionConflict
+from server.enums import OperationKind, OperationReason
+from server.errors import Invalid, NotFound, Problem, Refused, VersionConflict
 from server.instances import idempotency, operations, transitions
 from server.instances.drafts import StartDraft, is_storable
 from server.instances.estimates import usual_time
 from server.instances.idempotency import Accepted, IdempotentRequest, run_once
+from server.instances.limits.policy import read_policy
+from server.instances.limits.spec import Lifetime, read
 from server.instances.queries import instances
 from server.instances.status import VERBS, Verb, refuse_illegal
 from server.queue.enqueue import enqueue
@@ -41,6 +44,7 @@ async def accept(
     asked_key: str | None = None,
     draft: StartDraft | None = None,
     expected_version: int | None = None,
+    default_max_duration: timedelta | None = None,
 ) -> Accepted:
     """Accept a verb: transition, operation, events and job in one transaction.
 
@@ -65,9 +69,34 @@ async def accept(
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
         locked = await lock_for(session, instance.id, by, expected_version)
-        return await begin_verb(session, verb, locked, operation_id, by=by, usual=usual, draft=draft)
+        changes = draft.fields(locked) if draft else {}
+        if kind is OperationKind.START:
+            given = None if draft is None else draft.lifetime
+            changes |= await start_limits(session, locked, given, server_default=default_max_duration)
+        return await begin_verb(
+            session, verb, locked, by=by.token_id, operation_id=operation_id, usual=usual, changes=changes
+        )
 
     return await run_once(database, request, write)
+
+
+async def start_limits(
+    session: AsyncSession,
+    instance: Instance,
+    given: Lifetime | None = None,
+    *,
+    server_default: timedelta | None = None,
+) -> dict[str, Any]:
+    """The limits of the new run: those given, else the stored ones. Raises Refused if it would end at once."""
+    moment = now()
+    stored = None if instance.lifetime is None else read(instance.lifetime)
+    policy = await read_policy(session, instance.project_id)
+    limits = given or stored
+    if limits is not None and limits.deadline is not None and limits.deadline <= moment:
+        message = "Its deadline has passed; extend its lifetime first, or give another one."
+        raise Refused("LIFETIME_OVER", message, ("input", "lifetime"))
+    limits = policy.applied(limits, at=moment, server_default=server_default, has_gpu=instance.gpu_count > 0)
+    return {} if limits == stored or limits is None else {"lifetime": limits.to_json()}
 
 
 def refuse_invalid(target: Target, key: str | None) -> None:
@@ -125,13 +154,14 @@ async def begin_verb(
     session: AsyncSession,
     verb: Verb,
     instance: Instance,
-    operation_id: UUID,
     *,
-    by: Caller,
-    usual: timedelta | None,
-    draft: StartDraft | None,
+    by: UUID | None,
+    operation_id: UUID | None = None,
+    usual: timedelta | None = None,
+    changes: Mapping[str, Any] | None = None,
+    reason: OperationReason | None = None,
 ) -> Accepted:
-    """Write operation, transition and job. The instance is locked and has no open operation."""
+    """Begin a verb on a locked instance without an open operation: for the token `by`, or for a `reason` of our own."""
     refuse_illegal(verb, instance)
     if verb.to is None or verb.work is None:
         raise TypeError(f"{verb.kind} is accepted elsewhere")
@@ -140,16 +170,16 @@ async def begin_verb(
         session,
         instance,
         verb.kind,
-        by=by.token_id,
+        by=by,
         id=operation_id,
         estimated_ready_at=ready_at,
         before=_before(instance),
+        reason=reason,
     )
-    cause = transitions.Cause(operation.id, by.token_id)
-    changes = draft.fields(instance) if draft else {}
+    cause = transitions.Cause(operation.id, by)
     # A stop has no ready time.
     instance = await transitions.transition(
-        session, instance.id, verb.to, cause=cause, estimated_ready_at=ready_at, **changes
+        session, instance.id, verb.to, cause=cause, estimated_ready_at=ready_at, **(changes or {})
     )
     await enqueue(
         session, verb.work(instance.id, operation.id), project_id=instance.project_id, instance_id=instance.id

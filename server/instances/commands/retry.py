@@ -20,7 +20,7 @@ from server.enums import InstanceStatus, OperationKind, OperationStatus
 from server.errors import Invalid, NotFound, Refused
 from server.instances import attempts, operations, transitions
 from server.instances.commands.delete import begin_delete
-from server.instances.commands.lifecycle import begin_verb, lock_for
+from server.instances.commands.lifecycle import begin_verb, lock_for, start_limits
 from server.instances.estimates import usual_time
 from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, run_once
 from server.instances.provider.absence import GONE_AT_PROVIDER
@@ -43,6 +43,7 @@ OF_THE_MACHINE = (
     "spot_reclaim_at",
     "observed_at",
     "missing_since",
+    "run_accepted_at",
 )
 
 
@@ -66,7 +67,8 @@ async def retry_operation(
         await session.refresh(failed)
         await _refuse(session, failed)
         if failed.kind == OperationKind.DELETE:
-            return Accepted(*await begin_delete(session, instance, by=by, operation_id=new_id))
+            return Accepted(*await begin_delete(session, instance, by=by.token_id, operation_id=new_id))
+        limits = await start_limits(session, instance)
         usual = await usual_time(
             session,
             OperationKind(failed.kind),
@@ -76,7 +78,9 @@ async def retry_operation(
         )
         if failed.kind == OperationKind.CREATE and _is_without_machine(instance):
             return await _create_again(session, instance, new_id, request, usual=usual)
-        return await begin_verb(session, START_AGAIN, instance, new_id, by=by, usual=usual, draft=None)
+        return await begin_verb(
+            session, START_AGAIN, instance, by=by.token_id, operation_id=new_id, usual=usual, changes=limits
+        )
 
     return await run_once(database, request, write)
 

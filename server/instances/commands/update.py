@@ -9,6 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
+from server.clock import now
 from server.db.database import Database
 from server.db.tables import Instance
 from server.enums import InstanceStatus, OperationKind, OperationStatus
@@ -18,6 +19,8 @@ from server.instances.commands.create import NAME_INDEX, name_taken
 from server.instances.commands.lifecycle import lock_for
 from server.instances.drafts import Port, label_problems, name_problems, port_problems, webhook_problems
 from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, requested_fields, run_once
+from server.instances.limits.policy import read_policy, refuse_idle_without_gpu
+from server.instances.limits.spec import LifetimeChange
 from server.instances.status import TRANSITIONS, VERBS, has_machine, refuse_illegal
 from server.queue.enqueue import enqueue
 from server.queue.kinds import UpdateInstance
@@ -43,6 +46,7 @@ class UpdateDraft:
     ports: tuple[Port, ...] | None = None
     rootfs_size_gb: int | None = None
     webhook: Receiver | None = None
+    lifetime: LifetimeChange | None = None
     expected_version: int | None = None
     idempotency_key: str | None = None
 
@@ -56,7 +60,8 @@ class UpdateDraft:
             raise Invalid(problems)
 
     def _problems(self) -> Iterator[Problem]:
-        if all(each is None for each in (self.name, self.labels, self.ports, self.rootfs_size_gb, self.webhook)):
+        changes = (self.name, self.labels, self.ports, self.rootfs_size_gb, self.webhook, self.lifetime)
+        if all(each is None for each in changes):
             yield Problem("NOTHING_TO_UPDATE", "Give at least one value to change.", ("input",))
         if self.name is not None:
             yield from name_problems(self.name, ("input", "name"))
@@ -64,6 +69,8 @@ class UpdateDraft:
         yield from port_problems(self.ports or ())
         if self.rootfs_size_gb is not None and not 10 <= self.rootfs_size_gb <= LARGEST_DISK:
             yield Problem("INVALID_ROOTFS_SIZE", "The root disk has 10 to 1000 GB.", ("input", "rootfsSizeGb"))
+        if self.lifetime is not None and self.lifetime.limits is not None:
+            yield from self.lifetime.limits.problems(("input", "lifetime", "set"), at=now())
         yield from key_problems(self.idempotency_key)
 
 
@@ -107,6 +114,14 @@ async def _write(
         local_changes["labels"] = dict(draft.labels)
     if draft.webhook is not None:
         local_changes |= {"webhook_url": draft.webhook.url, "webhook_disabled_at": None}
+    if draft.lifetime is not None:
+        limits = draft.lifetime.limits
+        # A run that was accepted before counts from there: a later deadline must not stretch it.
+        begun_at = instance.run_accepted_at or now()
+        (await read_policy(session, by.project_id)).refuse(limits, at=begun_at)
+        path = ("input", "lifetime", "set")
+        refuse_idle_without_gpu(limits, has_gpu=instance.gpu_count > 0, path=path)
+        local_changes["lifetime"] = None if limits is None else limits.to_json()
     cause = transitions.Cause(operation.id, by.token_id)
     instance = await transitions.update(session, instance.id, cause=cause, **local_changes)
     if remote_changes:

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
 from server.db.tables import Instance, ProbeResult
-from server.enums import InstanceStatus, OperationKind, OperationPhase
+from server.enums import InstanceStatus, OperationKind, OperationPhase, OperationReason
 from server.instances import attempts, operations, transitions
 from server.instances.provider.absence import GONE_AT_PROVIDER
 from server.instances.provider.ends import SPOT_RECLAIMED, End, find_end, was_reclaimed
@@ -268,7 +268,8 @@ async def start_monitoring(
     session: AsyncSession, instance: Instance, *, kind: OperationKind, cause: transitions.Cause, reason: str | None
 ) -> None:
     """Begin an operation and the job that monitors a running or starting machine until it is READY."""
-    operation = await operations.begin(session, instance, kind, by=cause.token_id)
+    ours = OperationReason.OUTSIDE if cause.token_id is None else None
+    operation = await operations.begin(session, instance, kind, by=cause.token_id, reason=ours)
     its = transitions.Cause(operation.id, cause.token_id)
     await transitions.transition(session, instance.id, S.STARTING, cause=its, status_reason=reason)
     await operations.set_phase(session, operation.id, OperationPhase.PROVISIONING)

@@ -26,7 +26,7 @@ from server.instances.provider.reconcile import Report, sync_project
 from server.instances.provider.snapshot import ProviderSnapshot, snapshots
 from server.instances.status import FRESH_FOR, MOVING
 from server.novita.client import NovitaClient
-from server.novita.models import RemoteInstance
+from server.novita.models import InstanceMetrics, RemoteInstance
 from server.novita.transport.concurrency import CallPriority
 
 log = structlog.get_logger(__name__)
@@ -37,6 +37,7 @@ LIST_TIMEOUT = timedelta(seconds=5)
 # After a failure, readers get our rows at once for this time, instead of waiting one by one.
 FAILURE_PAUSE = timedelta(seconds=5)
 LIST_KEY = "all"
+METRICS_TTL = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class Reading:
 
 
 class ProviderReader:
-    """One per process. Caches: `instances` (one snapshot each), `states` (last seen), `fleet` (the whole list)."""
+    """One per process. Caches: `instances` (one snapshot each), `states` (last seen), `fleet` (the whole list),
+    `metrics` (of one machine and range)."""
 
     def __init__(
         self,
@@ -83,6 +85,7 @@ class ProviderReader:
         self._list_cache: Cache[Dated[Sequence[ProviderSnapshot]]] = caches.new(
             "fleet", Dated[tuple[ProviderSnapshot, ...]], ttl=fleet_ttl, max_size=1
         )
+        self._metrics: Cache[InstanceMetrics] = caches.new("metrics", InstanceMetrics, ttl=METRICS_TTL, max_size=1_000)
         self._paused_until = 0.0
         self._applying: dict[UUID, asyncio.Future[Reading | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,6 +147,20 @@ class ProviderReader:
         """The machine as the provider describes it now, without any cache. Raises NovitaError, TooManyLiveReads."""
         self._live_reads.take(by)
         return await self._novita.instance(novita_id)
+
+    async def metrics(
+        self, novita_id: str, *, since: datetime, until: datetime, interval: timedelta, by: Caller
+    ) -> InstanceMetrics:
+        """The machine's utilisation as the provider reports it now. Raises NovitaError, TooManyLiveReads."""
+
+        async def fetch() -> InstanceMetrics:
+            self._live_reads.take(by)
+            return await self._novita.metrics(
+                novita_id, since=since, until=until, interval=interval, priority=CallPriority.USER
+            )
+
+        key = f"{novita_id} {since.timestamp():.0f} {until.timestamp():.0f} {interval.total_seconds():.0f}"
+        return await self._metrics.get(key, fetch)
 
     async def sync(self, *, by: Caller) -> Report:
         """Compare the project's rows with the provider now. Raises NovitaError, TooManyLiveReads."""

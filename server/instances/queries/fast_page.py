@@ -157,5 +157,6 @@ def _parameter(value: Any) -> Any:
 def _row(record: asyncpg.Record) -> InstanceRow:
     values = list(record)[:-1]  # without the version
     for place in _JSON_PLACES:
-        values[place] = orjson.loads(values[place])
+        if values[place] is not None:
+            values[place] = orjson.loads(values[place])
     return InstanceRow._make(values)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    DateTime,
     Select,
     String,
     and_,
@@ -24,7 +25,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.tables import Instance, InstanceLike, InstanceRow
-from server.enums import Billing, InstanceStatus
+from server.enums import Billing, InstanceStatus, OperationKind
 from server.instances.status import FRESH_FOR, MOVING
 
 # Written out, as in the partial indexes: the planner can't match a parameter with an index condition.
@@ -54,6 +55,7 @@ class InstanceFilter:
     is_stale: bool | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
+    ends_before: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,10 @@ class InstanceOrder(StrEnum):
     STATUS = "STATUS"
     STATUS_SINCE = "STATUS_SINCE"
     PRICE = "PRICE"
+    ENDS_AT = "ENDS_AT"
 
+
+BY_TIME = frozenset({InstanceOrder.CREATED_AT, InstanceOrder.STATUS_SINCE, InstanceOrder.ENDS_AT})
 
 SORTED_BY: dict[InstanceOrder, Any] = {
     InstanceOrder.CREATED_AT: Instance.created_at,
@@ -82,14 +87,29 @@ SORTED_BY: dict[InstanceOrder, Any] = {
     InstanceOrder.STATUS_SINCE: Instance.status_since,
     # Written out, as in its index. Null would exclude rows without a price from pages after a cursor.
     InstanceOrder.PRICE: literal_column("coalesce(instance.price_per_hour_e5, 0)", BigInteger()),
+    InstanceOrder.ENDS_AT: None,  # see `_sorted_by`
 }
+# A scheduled start is no end.
+ENDS_AT = "CASE WHEN instance.lifetime_action <> 'START' THEN instance.lifetime_due_at END"
+# Where instances without an end are sorted: last in both directions.
+NO_END = {False: datetime(9999, 1, 1, tzinfo=UTC), True: datetime(1, 1, 2, tzinfo=UTC)}
 
 
-def place_of(row: InstanceLike, order: InstanceOrder) -> Any:
+def place_of(row: InstanceLike, order: InstanceOrder, *, descending: bool = False) -> Any:
     """The value that a row is sorted by; the id follows it."""
     if order is InstanceOrder.PRICE:
         return row.price_per_hour_e5 or 0
+    if order is InstanceOrder.ENDS_AT:
+        has_end = row.lifetime_due_at is not None and row.lifetime_action != OperationKind.START
+        return row.lifetime_due_at if has_end else NO_END[descending]
     return getattr(row, SORTED_BY[order].key)
+
+
+def _sorted_by(order: InstanceOrder, *, descending: bool) -> Any:
+    if order is not InstanceOrder.ENDS_AT:
+        return SORTED_BY[order]
+    last = NO_END[descending].isoformat()
+    return literal_column(f"coalesce({ENDS_AT}, timestamptz '{last}')", DateTime(timezone=True))
 
 
 async def get_instance(session: AsyncSession, instance_id: UUID, *, project_id: UUID) -> Instance | None:
@@ -130,7 +150,7 @@ def select_page(
 
     The limit is written out: the planner can't estimate a parameter. `page_values` has the statement's parameters.
     """
-    column = SORTED_BY[order]
+    column = _sorted_by(order, descending=descending)
     columns: list[Any] = [getattr(Instance, name) for name in InstanceRow._fields]
     page: Select[*tuple[Any, ...]] = select(*columns).where(*conditions_of(wanted))
     if is_later:
@@ -199,6 +219,11 @@ def conditions_of(wanted: InstanceFilter) -> list[ColumnElement[bool]]:
         conditions.append(Instance.created_at > wanted.created_after)
     if wanted.created_before is not None:
         conditions.append(Instance.created_at < wanted.created_before)
+    if wanted.ends_before is not None:
+        conditions += [
+            Instance.lifetime_due_at < wanted.ends_before,
+            Instance.lifetime_action != OperationKind.START,
+        ]
     return conditions
 
 

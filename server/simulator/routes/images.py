@@ -1,6 +1,7 @@
 """Image prewarming and instance metrics."""
 
 import math
+from collections.abc import Callable
 
 import orjson
 
@@ -15,6 +16,7 @@ PER_IMAGE_GB = 100
 PREWARM_PENDING_SECONDS = 1.0
 PREWARM_SECONDS = 6.0
 POINTS_MAX = 1000
+METRICS_LAG = 60.0  # simulated seconds
 
 
 def quota(world: World, request: ApiRequest) -> bytes:
@@ -104,8 +106,16 @@ def metrics(world: World, request: ApiRequest) -> bytes:
     if (until - since) // interval > POINTS_MAX:
         raise bad_param(f"at most {POINTS_MAX} points", "interval")
     first = int(instance.last_started_at) if instance.starts else until + 1
-    last = wall if instance.is_running else int(instance.last_stopped_at)
-    times = [at for at in range(since - since % interval, until + 1, interval) if first <= at <= last and at >= since]
+    # The newest points are missing, as at the provider.
+    known = wall - METRICS_LAG / world.clock.speed
+    last = known if instance.is_running else min(known, instance.last_stopped_at)
+    loads = world.loads.get(instance.id, [])
+
+    def has_point(at: int) -> bool:
+        is_set = any(0 < begin <= at <= end for begin, end, _ in loads)  # also for a time before it ran
+        return since <= at <= last and (first <= at or is_set)
+
+    times = [at for at in range(since - since % interval, until + 1, interval) if has_point(at)]
 
     def series(what: str, level: float) -> list[JsonObject]:
         phase = fraction(world.seed, instance.id, what) * 6.28
@@ -113,17 +123,27 @@ def metrics(world: World, request: ApiRequest) -> bytes:
             {"timestamp": str(at), "value": round(level * (1 + 0.4 * math.sin(at / 97 + phase)), 2)} for at in times
         ]
 
-    def per_gpu(what: str, level: float) -> JsonObject:
-        gpus = [{"gpuId": str(each), "items": series(f"{what}{each}", level)} for each in range(instance.gpu_num)]
-        return {"avg": series(what, level), "gpuIds": gpus if instance.kind == "gpu" else []}
+    def loaded(points: list[JsonObject]) -> list[JsonObject]:
+        """With the utilisation that a test has set; None: a missing point."""
+        for begin, end, percent in loads:
+            for point in points:
+                if begin <= int(str(point["timestamp"])) <= end:
+                    point["value"] = percent
+        return [point for point in points if point["value"] is not None]
+
+    def per_gpu(what: str, level: float, change: Callable[[list[JsonObject]], list[JsonObject]]) -> JsonObject:
+        gpus: list[JsonObject] = [
+            {"gpuId": str(each), "items": change(series(f"{what}{each}", level))} for each in range(instance.gpu_num)
+        ]
+        return {"avg": change(series(what, level)), "gpuIds": gpus if instance.kind == "gpu" else []}
 
     return orjson.dumps(
         {
             "cpuUtilization": series("cpu", 30),
             "memUtilization": series("memory", 45),
             "rootDiskUtilization": series("disk", 20),
-            "gpuUtilization": per_gpu("gpu", 65),
-            "gpuMemUtilization": per_gpu("vram", 55),
+            "gpuUtilization": per_gpu("gpu", 65, loaded),
+            "gpuMemUtilization": per_gpu("vram", 55, list),
         }
     )
 

@@ -63,6 +63,13 @@ TRIALS: dict[str, tuple[Input, Input, str]] = {
         lambda it: {"id": it.operation},
         "OPERATION_IN_PROGRESS",
     ),
+    "extendLifetime": (lambda it: {"id": it.ready, "by": 3600}, lambda it: {"id": it.ready}, "INVALID_LIFETIME"),
+    "heartbeat": (lambda it: {"id": it.ready}, lambda it: {"id": it.operation}, "INSTANCE_NOT_FOUND"),
+    "setLifetimePolicy": (
+        lambda _: {"required": True},
+        lambda _: {"maxDurationAtMost": 1},
+        "INVALID_LIFETIME",
+    ),
     "syncFleet": (lambda _: {}, lambda _: {}, ""),
     "adoptInstance": (lambda it: {"novitaId": it.machine}, lambda _: {"novitaId": "nobody"}, "MACHINE_NOT_FOUND"),
     "clearCache": (lambda _: {"name": "products"}, lambda _: {"name": "nothing"}, "CACHE_NOT_FOUND"),

@@ -1,5 +1,6 @@
 // The create form’s fields, and the inputs of quote and createInstance made from them.
 import type { Billing, CreateInstanceInput, KeyValueInput, PortInput, QuoteInput } from "../generated/api.ts";
+import { type Preset, presetInput } from "./lifetime.ts";
 
 export interface Draft {
   readonly name: string;
@@ -18,6 +19,7 @@ export interface Draft {
   readonly labels: string;
   readonly webhookUrl: string;
   readonly healthPath: string;
+  readonly lifetime: Preset;
 }
 
 export const BLANK: Draft = {
@@ -37,6 +39,7 @@ export const BLANK: Draft = {
   labels: "",
   webhookUrl: "",
   healthPath: "",
+  lifetime: "",
 };
 
 // Empty fields are left out, so that the server’s defaults apply.
@@ -61,6 +64,7 @@ export function quoteInput(draft: Draft): QuoteInput {
     ...(labels.length > 0 && { labels }),
     ...(draft.webhookUrl.trim() && { webhookUrl: draft.webhookUrl.trim() }),
     ...(draft.healthPath.trim() && { healthCheck: { path: draft.healthPath.trim() } }),
+    ...(draft.lifetime && { lifetime: presetInput(draft.lifetime, Date.now()) }),
   };
 }
 

@@ -1,8 +1,9 @@
 // Filtering and sorting the fleet.
 import type { InstanceStatus } from "../generated/api.ts";
+import { endOf } from "./lifetime.ts";
 import type { Row } from "./rows.ts";
 
-export type Column = "name" | "status" | "product" | "region" | "price" | "health" | "age";
+export type Column = "name" | "status" | "product" | "region" | "price" | "health" | "ends" | "age";
 export interface Sorting {
   readonly column: Column;
   readonly descending: boolean;
@@ -93,7 +94,9 @@ export function visibleRows(
   const sign = sorting.descending ? -1 : 1;
   const compare = COMPARE[sorting.column];
   // Ties are broken by name, then id, so that a row does not move when another one changes.
-  return visible.sort((one, other) => sign * compare(one, other) || compareText(one.name, other.name) || compareText(one.id, other.id));
+  // Instances without an end are last in both directions.
+  const withoutEnd = sorting.column === "ends" ? (row: Row) => Number(endOf(row.lifetime?.next) === null) : () => 0;
+  return visible.sort((one, other) => withoutEnd(one) - withoutEnd(other) || sign * compare(one, other) || compareText(one.name, other.name) || compareText(one.id, other.id));
 }
 
 const COMPARE: Record<Column, (one: Row, other: Row) => number> = {
@@ -103,6 +106,7 @@ const COMPARE: Record<Column, (one: Row, other: Row) => number> = {
   region: (one, other) => compareText(one.region ?? "~", other.region ?? "~"),
   price: (one, other) => (one.pricePerHour?.amountMicros ?? -1) - (other.pricePerHour?.amountMicros ?? -1),
   health: (one, other) => healthRank(one) - healthRank(other),
+  ends: (one, other) => compareText(endOf(one.lifetime?.next) ?? "", endOf(other.lifetime?.next) ?? ""),
   age: (one, other) => compareText(other.createdAt, one.createdAt),
 };
 

@@ -4,6 +4,7 @@ import { ApiError, messageOf, type MutationError, newIdempotencyKey, request, re
 import { type Billing, CreateInstance, CreateOptions, type CreateOptionsResult, GetQuote, type GetQuoteResult, TemplatePage, type TemplatePageResult } from "../generated/api.ts";
 import { explain, money, perMonth } from "../format.ts";
 import { BLANK, createInput, type Draft, quoteInput } from "../live/draft.ts";
+import { PRESETS, type Preset } from "../live/lifetime.ts";
 import { may } from "../live/viewer.ts";
 import { go } from "../route.ts";
 import { confirm } from "../ui/confirm.tsx";
@@ -186,6 +187,18 @@ export function CreateView({ product, region }: { product: string | null; region
             />
             <p class="note">Spot is cheaper, but the provider can reclaim the instance at any time.</p>
           </div>
+          <Field label="Lifetime" hint="enforced by the server, also if your program is gone" error={errorOf("lifetime")}>
+            {(ids) => (
+              <select {...ids} value={draft.lifetime} onChange={(event) => change({ lifetime: event.currentTarget.value as Preset })}>
+                <option value="">No limit, or the project’s default</option>
+                {PRESETS.map(({ value, text }) => (
+                  <option key={value} value={value}>
+                    {text}
+                  </option>
+                ))}
+              </select>
+            )}
+          </Field>
           <details>
             <summary>Options: price limit, disk, environment, labels, webhook, health check</summary>
             <div class="pair">
@@ -236,7 +249,7 @@ export function CreateView({ product, region }: { product: string | null; region
 
 const FIELDS: ReadonlySet<string> = new Set([
   "name", "productName", "gpuCount", "templateId", "image", "ports", "region", "maxHourlyPrice", "rootfsSizeGb", "command",
-  "env", "labels", "webhookUrl", "healthCheck",
+  "env", "labels", "webhookUrl", "healthCheck", "lifetime",
 ]);
 
 // Keeps the first error of each field.

@@ -11,6 +11,7 @@ import { HealthMark, StatusChip } from "../ui/chip.tsx";
 import { Hidden, Icon } from "../ui/icons.tsx";
 import { Empty } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
+import { Until } from "../ui/until.tsx";
 import { VirtualTable } from "../ui/virtual-table.tsx";
 
 // Kept when the user opens an instance and returns.
@@ -25,6 +26,7 @@ const COLUMNS: readonly { column: Column; text: string; right?: boolean }[] = [
   { column: "region", text: "Region" },
   { column: "price", text: "Price/hour", right: true },
   { column: "health", text: "Health" },
+  { column: "ends", text: "Ends" },
   { column: "age", text: "Age", right: true },
 ];
 
@@ -167,6 +169,7 @@ function Sorter() {
         <option value="status up">By status</option>
         <option value="price down">Most expensive first</option>
         <option value="health up">Unhealthy first</option>
+        <option value="ends up">Ending soonest first</option>
         <option value="product up">By product</option>
         <option value="region up">By region</option>
       </select>
@@ -281,6 +284,7 @@ function Line({ row, index, isSelected, toggle }: { row: Row; index: number; isS
       <div role="cell" class="cell-health">
         <HealthMark health={isDown(row.status) ? null : row.health} />
       </div>
+      <div role="cell" class="cell-ends figures muted">{row.lifetime?.next && <Until next={row.lifetime.next} />}</div>
       <div role="cell" class="cell-age right figures muted">
         <Since at={row.createdAt} />
       </div>

@@ -11,6 +11,7 @@ import { Copy } from "../ui/copy.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Panel } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
+import { LifetimePanel } from "./instance-lifetime.tsx";
 import { Ssh } from "./instance-ssh.tsx";
 
 export function Overview({ instance, entries, refresh }: { instance: Detail; entries: readonly Entry[]; refresh: () => void }) {
@@ -21,6 +22,7 @@ export function Overview({ instance, entries, refresh }: { instance: Detail; ent
       </div>
       <div class="stack">
         <Connect instance={instance} />
+        <LifetimePanel instance={instance} refresh={refresh} />
         <Health instance={instance} refresh={refresh} />
         <Details instance={instance} />
       </div>

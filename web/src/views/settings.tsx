@@ -15,6 +15,7 @@ import { Copy } from "../ui/copy.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Panel, Problem } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
+import { PolicyPanel } from "./settings-policy.tsx";
 import { TokensPanel } from "./settings-tokens.tsx";
 
 export function SettingsView() {
@@ -35,6 +36,7 @@ export function SettingsView() {
         <div class="stack">
           <CurrentToken />
           <TokensPanel />
+          <PolicyPanel />
           <WebhookSecret />
         </div>
       </div>

@@ -58,7 +58,7 @@ async def test_pages_have_the_same_rows_in_the_same_order(world: World, order: I
         assert rows == in_session
         if not rows:
             return
-        after = (instances.place_of(rows[-1], order), rows[-1].id)
+        after = (instances.place_of(rows[-1], order, descending=descending), rows[-1].id)
     raise AssertionError("the last page never came")
 
 

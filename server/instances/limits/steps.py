@@ -1,0 +1,203 @@
+"""Which step of an instance's lifetime comes next, and when. Pure functions of the row."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, TypeAlias
+
+from server.db.tables import InstanceLike
+from server.enums import InstanceStatus, LifetimeAction, OperationKind, StepReason
+from server.instances.limits.schedule import next_fire
+from server.instances.limits.spec import Lifetime, read
+
+S = InstanceStatus
+# The provider's metrics are about a minute late; a window is read when all of it can be there.
+METRICS_LAG = timedelta(seconds=90)
+LAST_WARNING = timedelta(seconds=60)
+ENDS: dict[LifetimeAction, OperationKind] = {
+    LifetimeAction.STOP: OperationKind.STOP,
+    LifetimeAction.DELETE: OperationKind.DELETE,
+}
+
+
+@dataclass(slots=True)
+class View:
+    """The columns that decide about the next step, as they will be after a change."""
+
+    status: str
+    status_since: datetime
+    novita_id: str | None
+    novita_status: str | None
+    run_accepted_at: datetime | None
+    heartbeat_at: datetime | None
+    lifetime: dict[str, Any] | None
+    lifetime_state: dict[str, Any] | None
+
+
+COLUMNS = tuple(each.name for each in fields(View))
+Limited: TypeAlias = InstanceLike | View
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What will be done to an instance, and which limit demands it."""
+
+    at: datetime
+    action: OperationKind
+    reason: StepReason
+
+
+class Part(Enum):
+    """The part of an instance's life that a status belongs to: each has other limits."""
+
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+    OVER = "OVER"
+
+
+def part_of(status: str) -> Part:
+    if status == S.EXITED:
+        return Part.STOPPED
+    return Part.OVER if status in (S.DELETING, S.DELETED) else Part.RUNNING
+
+
+def next_step(row: Limited) -> Step | None:
+    """The earliest step; of two at one time the delete. None if nothing will be done."""
+    if row.lifetime is None:
+        return None
+    limits, state = read(row.lifetime), State(row.lifetime_state)
+    step = min(
+        _steps(row, limits, state), key=lambda each: (each.at, each.action != OperationKind.DELETE), default=None
+    )
+    retry_at = state.time("retry_at")
+    if step is None or retry_at is None or step.at >= retry_at:
+        return step
+    return Step(retry_at, step.action, step.reason)
+
+
+def warning_times(step: Step, limits: Lifetime) -> tuple[datetime, ...]:
+    """When the end is announced. An idle end is not known in advance, and a start is no end."""
+    if step.reason is StepReason.IDLE or step.action is OperationKind.START:
+        return ()
+    leads = {limits.warn_before, LAST_WARNING} if limits.warn_before else {LAST_WARNING}
+    if step.reason is StepReason.HEARTBEAT and limits.heartbeat is not None:
+        # Else every heartbeat that is waited for would be announced as the end.
+        leads = {lead for lead in leads if lead < limits.heartbeat}
+    return tuple(sorted(step.at - lead for lead in leads))
+
+
+def wake_at(row: Limited, step: Step) -> datetime:
+    """When the job has to run next: for a warning that is to be sent, for a reading of metrics, or for the step."""
+    state = State(row.lifetime_state)
+    if row.lifetime is None:
+        return step.at
+    sent = state.warnings_sent(step)
+    times = warning_times(step, read(row.lifetime))[sent:]
+    reading = state.time("read_at")
+    if step.reason is StepReason.IDLE and reading is not None and reading > step.at:
+        return reading
+    return min((*times, step.at))
+
+
+class State:
+    """What has happened to the limits in this part of the instance's life; stored as `lifetime_state`."""
+
+    def __init__(self, stored: Mapping[str, Any] | None) -> None:
+        self._stored = stored or {}
+
+    def time(self, name: str) -> datetime | None:
+        value = self._stored.get(name)
+        return None if value is None else datetime.fromisoformat(value)
+
+    def number(self, name: str) -> float:
+        return float(self._stored.get(name) or 0)
+
+    def warnings_sent(self, step: Step) -> int:
+        """How many warnings of this step were sent; a moved step is announced again."""
+        told = self._stored.get("told")
+        return int(told[1]) if told and datetime.fromisoformat(told[0]) == step.at else 0
+
+    def with_values(self, **values: Any) -> dict[str, Any]:
+        """The state to store; None removes a value."""
+        changed = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
+        return {name: value for name, value in {**self._stored, **changed}.items() if value is not None}
+
+
+def run_end(row: Limited, limits: Lifetime) -> datetime | None:
+    """When `max_duration` ends this run, with its extensions; None before the provider has accepted the run."""
+    if limits.max_duration is None or row.run_accepted_at is None:
+        return None
+    state = State(row.lifetime_state)
+    end = row.run_accepted_at + limits.max_duration + timedelta(seconds=state.number("extra"))
+    return max(end, state.time("floor") or end)
+
+
+def heartbeat_end(
+    limits: Lifetime, *, run_accepted_at: datetime | None, heartbeat_at: datetime | None
+) -> datetime | None:
+    """When the next heartbeat has to be there; None before the provider has accepted the run."""
+    if limits.heartbeat is None or run_accepted_at is None:
+        return None
+    return max(run_accepted_at, heartbeat_at or run_accepted_at) + limits.heartbeat
+
+
+def idle_from(row: Limited, limits: Lifetime) -> datetime | None:
+    """Since when the GPUs may count as idle: nothing before this time does."""
+    if limits.idle is None or row.run_accepted_at is None:
+        return None
+    state = State(row.lifetime_state)
+    times = (row.run_accepted_at + limits.idle.grace, row.heartbeat_at, state.time("busy_at"), state.time("since"))
+    return max(each for each in times if each is not None)
+
+
+def _steps(row: Limited, limits: Lifetime, state: State) -> Iterator[Step]:
+    part = part_of(row.status)
+    if part is Part.OVER:
+        return
+    end = ENDS[limits.on_end]
+    if part is Part.STOPPED:
+        yield from _stopped_steps(row, limits, state)
+    elif row.status == S.FAILED and (row.novita_id is None or row.novita_status == "removed"):
+        pass  # there is no machine to end
+    else:
+        yield from (step for step in _running_steps(row, limits, state) if _can_end(row, step))
+        return
+    if limits.deadline is not None and end is OperationKind.DELETE:
+        yield Step(limits.deadline, end, StepReason.DEADLINE)
+
+
+def _can_end(row: Limited, step: Step) -> bool:
+    """A stop that is under way needs no second one; it arms the limits again if it fails."""
+    return row.status != S.STOPPING or step.action is OperationKind.DELETE
+
+
+def _stopped_steps(row: Limited, limits: Lifetime, state: State) -> Iterator[Step]:
+    if limits.delete_after_stopped is not None:
+        yield Step(row.status_since + limits.delete_after_stopped, OperationKind.DELETE, StepReason.STOPPED)
+    schedule = limits.schedule
+    if schedule is not None:
+        after = state.time("since") or row.status_since
+        start = next_fire(schedule.start, schedule.timezone, after=after)
+        if start is not None and (limits.deadline is None or start < limits.deadline):
+            yield Step(start, OperationKind.START, StepReason.SCHEDULE)
+
+
+def _running_steps(row: Limited, limits: Lifetime, state: State) -> Iterator[Step]:
+    end = ENDS[limits.on_end]
+    if limits.deadline is not None:
+        yield Step(limits.deadline, end, StepReason.DEADLINE)
+    at = run_end(row, limits)
+    if at is not None:
+        yield Step(at, end, StepReason.MAX_DURATION)
+    at = heartbeat_end(limits, run_accepted_at=row.run_accepted_at, heartbeat_at=row.heartbeat_at)
+    if at is not None:
+        yield Step(at, end, StepReason.HEARTBEAT)
+    quiet = idle_from(row, limits)
+    if limits.idle is not None and quiet is not None:
+        yield Step(quiet + limits.idle.window + METRICS_LAG, ENDS[limits.idle.action], StepReason.IDLE)
+    schedule = limits.schedule
+    if schedule is not None:
+        stop = next_fire(schedule.stop, schedule.timezone, after=state.time("since") or row.status_since)
+        if stop is not None:
+            yield Step(stop, OperationKind.STOP, StepReason.SCHEDULE)

@@ -1,0 +1,203 @@
+"""Takes the next step of an instance's lifetime: warns, ends or starts it, or says that its metrics have to be read.
+
+Everything is decided in one transaction under the row's lock, by the database's clock. An extension takes the same
+lock, so it comes either before the end, which then is not due, or after it and is refused.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.db.tables import Instance
+from server.enums import InstanceStatus, OperationKind, OperationReason, OperationStatus, StepReason
+from server.events.event import EventType
+from server.instances import operations, transitions
+from server.instances.commands.cancel import end_create
+from server.instances.commands.delete import begin_delete
+from server.instances.commands.lifecycle import begin_verb
+from server.instances.limits import arming
+from server.instances.limits.schedule import last_fire
+from server.instances.limits.spec import Idle, read
+from server.instances.limits.steps import METRICS_LAG, State, Step, next_step, warning_times
+from server.instances.status import VERBS, actions, has_machine
+from server.lifetimes.idle import Verdict
+from server.lifetimes.share import reserve_reading
+
+# An operation of a caller may end by itself for this long before a delete supersedes it.
+WAIT_FOR_OPERATION = timedelta(minutes=2)
+LOOK_AGAIN = timedelta(seconds=5)
+# A scheduled time that is older was missed and is left out.
+MISSED_AFTER = timedelta(hours=1)
+OVERDUE_EVERY = timedelta(hours=1)
+# If the worker dies while it reads metrics, another run does it after this time.
+READ_TIMEOUT = timedelta(minutes=2)
+REASONS = {StepReason.IDLE: OperationReason.IDLE, StepReason.SCHEDULE: OperationReason.SCHEDULE}
+DATABASE_TIME = text("SELECT clock_timestamp()")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The window of metrics that decides whether an instance is idle."""
+
+    instance_id: UUID
+    novita_id: str
+    gpu_count: int
+    limit: Idle
+    since: datetime
+    until: datetime
+
+
+async def take_step(
+    session: AsyncSession, instance_id: UUID, *, retry: timedelta, calls_per_minute: float
+) -> Reading | None:
+    """Do what is due, and keep the job for what comes next. Returns the metrics to read, for `finish_reading`."""
+    instance = await transitions.lock(session, instance_id)
+    moment = await database_time(session)
+    step = next_step(instance)
+    reading, again = None, None
+    if step is None:
+        await transitions.write_silently(session, instance)
+    elif step.at > moment:
+        await _warn(session, instance, step, moment)
+    elif step.reason is StepReason.IDLE:
+        reading, again = await _plan_reading(session, instance, moment, calls_per_minute)
+    elif step.reason is StepReason.SCHEDULE:
+        again = await _follow_schedule(session, instance, step, moment, retry)
+    else:
+        again = await _act(session, instance, step, moment, retry)
+    await arming.keep(session, await transitions.lock(session, instance_id), at=again)
+    return reading
+
+
+async def finish_reading(session: AsyncSession, reading: Reading, verdict: Verdict, *, retry: timedelta) -> None:
+    """Act on what the metrics showed, unless a heartbeat or an extension has come since they were read."""
+    instance = await transitions.lock(session, reading.instance_id)
+    moment = await database_time(session)
+    step, again = next_step(instance), None
+    if step is not None and step.reason is StepReason.IDLE and step.at <= moment:
+        state = State(instance.lifetime_state)
+        if verdict.is_idle:
+            again = await _act(session, instance, step, moment, retry)
+        elif verdict.busy_at is not None:
+            values = {"busy_at": verdict.busy_at, "idle_since": verdict.idle_since, "known_until": reading.until}
+            await _note(session, instance, **values, blind=None, read_at=None)
+        else:
+            blind = int(state.number("blind")) + 1
+            instance = await _note(session, instance, busy_at=reading.until, blind=blind, read_at=None)
+            if blind == 2:
+                await _tell(session, EventType.LIFETIME_IDLE_UNKNOWN, instance, since=reading.since)
+    await arming.keep(session, await transitions.lock(session, instance.id), at=again)
+
+
+async def database_time(session: AsyncSession) -> datetime:
+    return (await session.execute(DATABASE_TIME)).scalar_one()
+
+
+async def _warn(session: AsyncSession, instance: Instance, step: Step, moment: datetime) -> None:
+    """Announce the end where it is time to; of several announcements that are due, only one."""
+    state = State(instance.lifetime_state)
+    if instance.lifetime is None:
+        return
+    due = sum(each <= moment for each in warning_times(step, read(instance.lifetime)))
+    if due <= state.warnings_sent(step):
+        await transitions.write_silently(session, instance)  # a heartbeat may have moved the end
+        return
+    instance = await _note(session, instance, told=[step.at.isoformat(), due])
+    await _tell(session, EventType.LIFETIME_ENDING, instance, at=step.at, action=step.action, reason=step.reason)
+
+
+async def _plan_reading(
+    session: AsyncSession, instance: Instance, moment: datetime, calls_per_minute: float
+) -> tuple[Reading | None, datetime | None]:
+    """The window to read now; else when to look again, because the calls are used up or an operation is open."""
+    state = State(instance.lifetime_state)
+    if await operations.open_operation(session, instance.id) is not None:
+        return None, moment + LOOK_AGAIN
+    read_at = state.time("read_at")
+    if read_at is None:
+        read_at = await reserve_reading(session, calls_per_minute=calls_per_minute)
+        await _note(session, instance, read_at=read_at)
+    if read_at is not None and read_at > moment:
+        return None, read_at
+    limit = None if instance.lifetime is None else read(instance.lifetime).idle
+    if limit is None or instance.novita_id is None:
+        return None, None
+    until = moment - METRICS_LAG
+    window = Reading(instance.id, instance.novita_id, instance.gpu_count, limit, until - limit.window, until)
+    return window, moment + READ_TIMEOUT
+
+
+async def _follow_schedule(
+    session: AsyncSession, instance: Instance, step: Step, moment: datetime, retry: timedelta
+) -> datetime | None:
+    """Take the latest scheduled step, if no worker ran at its time and it is not too old; the others are left out."""
+    schedule = None if instance.lifetime is None else read(instance.lifetime).schedule
+    if schedule is None:
+        return None
+    starts = last_fire(schedule.start, schedule.timezone, until=moment)
+    stops = last_fire(schedule.stop, schedule.timezone, until=moment)
+    times = [(at, kind) for at, kind in ((starts, OperationKind.START), (stops, OperationKind.STOP)) if at is not None]
+    latest, kind = max(times, key=lambda each: each[0], default=(step.at, step.action))
+    if kind is step.action and moment - latest < MISSED_AFTER:
+        return await _act(session, instance, Step(latest, kind, step.reason), moment, retry)
+    instance = await _note(session, instance, since=moment)
+    values = {"at": step.at, "action": step.action, "reason": step.reason, "outcome": "MISSED"}
+    await _tell(session, EventType.LIFETIME_ENDED, instance, **values)
+    return None
+
+
+async def _act(
+    session: AsyncSession, instance: Instance, step: Step, moment: datetime, retry: timedelta
+) -> datetime | None:
+    """Begin the step's operation as if a caller had requested it; return when to look again, while it can't begin."""
+    state = State(instance.lifetime_state)
+    due = state.time("due") or step.at
+    running = await operations.open_operation(session, instance.id)
+    is_create = running is not None and running.kind == OperationKind.CREATE
+    if running is not None and not is_create:
+        if step.action is not OperationKind.DELETE or moment < due + WAIT_FOR_OPERATION:
+            return moment + LOOK_AGAIN
+        await operations.finish(session, running.id, OperationStatus.SUPERSEDED)
+    elif running is None and step.action not in _allowed(instance):
+        return moment + LOOK_AGAIN
+    is_first = state.time("due") is None
+    told_at = state.time("overdue_at")
+    is_told_again = not is_first and (told_at is None or moment - told_at >= OVERDUE_EVERY)
+    values: dict[str, Any] = {"due": due, "retry_at": moment + retry, "read_at": None, "told": None}
+    if step.reason is StepReason.SCHEDULE:
+        values["since"] = moment
+    if is_told_again:
+        values["overdue_at"] = moment
+    changes = {"status_reason": str(step.reason), "lifetime_state": state.with_values(**values)}
+    reason = REASONS.get(step.reason, OperationReason.LIFETIME)
+    if running is not None and is_create:
+        await end_create(session, instance, running, reason=reason, changes=changes)
+    elif step.action is OperationKind.DELETE:
+        await begin_delete(session, instance, by=None, reason=reason, changes=changes)
+    else:
+        await begin_verb(session, VERBS[step.action], instance, by=None, changes=changes, reason=reason)
+    ended = await transitions.lock(session, instance.id)
+    step_values = {"at": due, "action": step.action, "reason": step.reason}
+    if is_first:
+        await _tell(session, EventType.LIFETIME_ENDED, ended, **step_values, outcome="ACCEPTED")
+    if is_told_again:
+        await _tell(session, EventType.LIFETIME_OVERDUE, ended, **step_values)
+    return None
+
+
+def _allowed(instance: Instance) -> list[OperationKind]:
+    return actions(InstanceStatus(instance.status), has_machine=has_machine(instance))
+
+
+async def _note(session: AsyncSession, instance: Instance, **values: Any) -> Instance:
+    state = State(instance.lifetime_state).with_values(**values)
+    return await transitions.write_silently(session, instance, lifetime_state=state)
+
+
+async def _tell(session: AsyncSession, type: EventType, instance: Instance, **values: Any) -> None:
+    shown = {name: each.isoformat() if isinstance(each, datetime) else str(each) for name, each in values.items()}
+    await transitions.record_event(session, type, instance, cause=transitions.Cause(), values=shown)

@@ -1,0 +1,119 @@
+"""Extends the lifetime of an instance. An accepted extension always holds: it takes the same lock as the end."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.auth.caller import Caller
+from server.db.database import Database
+from server.db.tables import Instance
+from server.enums import OperationKind
+from server.errors import Invalid, LifetimeAbovePolicy, NotFound, Problem, Refused
+from server.instances import operations, transitions
+from server.instances.commands.lifecycle import refuse_changed
+from server.instances.limits.policy import read_policy
+from server.instances.limits.spec import INVALID_LIFETIME, Lifetime, read
+from server.instances.limits.steps import Part, State, part_of, run_end
+from server.lifetimes.end import database_time
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """By a duration, or until a time: exactly one of them."""
+
+    by: timedelta | None = None
+    until: datetime | None = None
+    expected_version: int | None = None
+
+    @property
+    def path(self) -> tuple[str, str]:
+        return "input", "by" if self.until is None else "until"
+
+
+async def extend_lifetime(database: Database, instance_id: UUID, extension: Extension, *, by: Caller) -> Instance:
+    """Move the ends of `max_duration` and `deadline`, never to an earlier time; counts as a heartbeat."""
+    if (extension.by is None) == (extension.until is None):
+        raise _invalid("Give either `by` or `until`.", ("input", "by"))
+    if extension.by is not None and extension.by <= timedelta(0):
+        raise _invalid("It must be longer than 0 s.", ("input", "by"))
+    async with database.write() as session:
+        instance = await transitions.lock(session, instance_id)
+        if instance.project_id != by.project_id:
+            raise NotFound("instance", ("input", "id"))
+        refuse_changed(instance, extension.expected_version)
+        moment = await database_time(session)
+        if extension.until is not None and extension.until <= moment:
+            raise _invalid("It must be in the future.", ("input", "until"))
+        await _refuse_over(session, instance)
+        fields, until = await _moved(session, instance, extension, moment)
+        fields["heartbeat_at"] = moment
+        values = {} if until is None else {"at": until.isoformat()}
+        cause = transitions.Cause(token_id=by.token_id)
+        return await transitions.extend(session, instance_id, cause=cause, values=values, **fields)
+
+
+async def _refuse_over(session: AsyncSession, instance: Instance) -> None:
+    """An end that was accepted is carried out: an extension that says otherwise would not hold."""
+    running = await operations.open_operation(session, instance.id)
+    is_ending = running is not None and running.reason is not None and running.kind != OperationKind.START
+    if is_ending or part_of(instance.status) is Part.OVER:
+        raise Refused("LIFETIME_OVER", "Its lifetime has ended; it is being stopped or deleted.", ("input", "id"))
+
+
+async def _moved(
+    session: AsyncSession, instance: Instance, extension: Extension, moment: datetime
+) -> tuple[dict[str, Any], datetime | None]:
+    """The columns to write, and the new end where it is known already."""
+    limits = None if instance.lifetime is None else read(instance.lifetime)
+    if limits is None:
+        raise _invalid("It has no lifetime.", ("input", "id"))
+    ends = [each for each in (run_end(instance, limits), limits.deadline) if each is not None]
+    if not ends and (limits.max_duration is None or part_of(instance.status) is Part.STOPPED):
+        if limits.heartbeat is None and limits.idle is None:
+            raise _invalid("It has no end that can be extended.", ("input", "id"))
+        return {"lifetime_state": _state(instance, busy_at=moment)}, None
+    until = extension.until
+    if until is None and ends and extension.by is not None:
+        until = max(min(ends), moment) + extension.by
+    await _refuse_above_policy(session, instance, limits, extension, until, moment)
+    if until is None:  # the provider has not accepted the run yet
+        extra = State(instance.lifetime_state).number("extra") + (extension.by or timedelta(0)).total_seconds()
+        return {"lifetime_state": _state(instance, busy_at=moment, extra=extra)}, None
+    values: dict[str, Any] = {"busy_at": moment}
+    if limits.max_duration is not None:
+        values["floor"] = max(until, State(instance.lifetime_state).time("floor") or until)
+    if limits.deadline is not None and until > limits.deadline:
+        limits = replace(limits, deadline=until)
+    return {"lifetime": limits.to_json(), "lifetime_state": _state(instance, **values)}, until
+
+
+async def _refuse_above_policy(
+    session: AsyncSession,
+    instance: Instance,
+    limits: Lifetime,
+    extension: Extension,
+    until: datetime | None,
+    moment: datetime,
+) -> None:
+    at_most = (await read_policy(session, instance.project_id)).max_duration_at_most
+    if at_most is None:
+        return
+    begun_at = instance.run_accepted_at or moment
+    if until is None:
+        extra = timedelta(seconds=State(instance.lifetime_state).number("extra"))
+        until = begun_at + (limits.max_duration or timedelta(0)) + extra + (extension.by or timedelta(0))
+    if until > begun_at + at_most:
+        raise LifetimeAbovePolicy(at_most, extension.path)
+
+
+def _state(instance: Instance, **values: Any) -> dict[str, Any]:
+    """What an earlier end has left behind is over."""
+    cleared = dict.fromkeys(("due", "retry_at", "overdue_at", "read_at", "idle_since"))
+    return State(instance.lifetime_state).with_values(**cleared, **values)
+
+
+def _invalid(message: str, path: tuple[str, ...]) -> Invalid:
+    return Invalid([Problem(INVALID_LIFETIME, message, path)])

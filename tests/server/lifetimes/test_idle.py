@@ -1,0 +1,152 @@
+"""An instance ends as idle only if its metrics show it; what is missing counts as busy."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from server.clock import now
+from server.instances.limits.spec import Idle
+from server.instances.limits.steps import METRICS_LAG
+from server.lifetimes.idle import UNKNOWN, judge
+from server.lifetimes.share import reserve_reading
+from server.novita.models import GpuSeries, InstanceMetrics, Sample
+from server.simulator.faults import Fault, FaultKind
+from tests.server.lifetimes.conftest import Ready, age, jobs, last_operation, lifetime_events, run_step
+from tests.support.world import World
+
+WINDOW, GRACE = timedelta(minutes=10), timedelta(minutes=5)
+IDLE = Idle(window=WINDOW, grace=GRACE)
+METRICS = "GET /openapi/v1/metrics/gpu/instance"
+START = datetime(2026, 11, 18, tzinfo=UTC)
+
+
+def metrics(*gpus: list[float | None]) -> InstanceMetrics:
+    """A sample a minute for each GPU; None: missing."""
+    by_gpu = {
+        str(gpu): tuple(
+            Sample(START + timedelta(minutes=minute), percent)
+            for minute, percent in enumerate(percents)
+            if percent is not None
+        )
+        for gpu, percents in enumerate(gpus)
+    }
+    return InstanceMetrics((), (), (), GpuSeries((), by_gpu), GpuSeries((), {}))
+
+
+def verdict(*gpus: list[float | None]):
+    return judge(metrics(*gpus), IDLE, gpu_count=len(gpus), since=START, until=START + WINDOW)
+
+
+def test_idle_is_every_sample_of_every_gpu_below_the_limit():
+    assert verdict([0.0] * 11).is_idle
+    assert verdict([4.9] * 11, [0.0] * 11).is_idle
+    assert not verdict([0.0] * 11, [0.0] * 5 + [5.0] + [0.0] * 5).is_idle
+
+
+def test_last_busy_sample_is_where_the_next_window_begins():
+    found = verdict([90.0] * 4 + [0.0] * 7)
+    assert found.busy_at == START + timedelta(minutes=3)
+    assert found.idle_since == found.busy_at
+
+
+def test_too_few_samples_are_no_verdict():
+    assert verdict([0.0] * 8 + [None] * 3).is_idle
+    assert verdict([0.0] * 7 + [None] * 4) == UNKNOWN
+    assert verdict([0.0] * 11, [None] * 11) == UNKNOWN
+    assert judge(metrics([0.0] * 11), IDLE, gpu_count=2, since=START, until=START + WINDOW) == UNKNOWN
+    assert judge(metrics(), IDLE, gpu_count=1, since=START, until=START + WINDOW) == UNKNOWN
+
+
+async def load(world: World, instance_id: UUID, percent: float | None, *, minutes: int = 60) -> None:
+    machine = (await world.instance(instance_id))["novita_id"]
+    at = now().timestamp()
+    world.simulator.world.loads.setdefault(machine, []).append((at - 60 * minutes, at, percent))
+
+
+async def idle_and_due(world: World, ready: Ready, **limits: object) -> UUID:
+    instance_id = await ready(idle=IDLE, **limits)
+    row = await world.instance(instance_id)
+    assert row["lifetime_due_at"] == row["run_accepted_at"] + GRACE + WINDOW + METRICS_LAG
+    assert (row["lifetime_action"], row["lifetime_reason"]) == ("STOP", "IDLE")
+    await age(world, instance_id, GRACE + WINDOW + METRICS_LAG)
+    return instance_id
+
+
+async def test_idle_instance_is_stopped_with_one_call(world: World, ready: Ready):
+    instance_id = await idle_and_due(world, ready)
+    await load(world, instance_id, 0)
+    calls = world.calls()
+    await run_step(world, instance_id)
+    assert world.calls() == calls + 1
+    row = await world.instance(instance_id)
+    assert (row["status"], row["status_reason"]) == ("STOPPING", "IDLE")
+    assert await last_operation(world, instance_id) == ("STOP", "IDLE", None)
+
+
+async def test_busy_instance_is_read_again_a_window_after_its_last_busy_sample(world: World, ready: Ready):
+    instance_id = await idle_and_due(world, ready)
+    await load(world, instance_id, 0)
+    await load(world, instance_id, 80, minutes=8)
+    await run_step(world, instance_id)
+    row = await world.instance(instance_id)
+    assert row["status"] == "READY"
+    assert timedelta(minutes=7) < row["lifetime_due_at"] - now() <= WINDOW + METRICS_LAG
+    assert await jobs(world, instance_id) == 1
+
+
+@pytest.mark.parametrize("how", ["missing", "unreadable"])
+async def test_nothing_ends_without_metrics_and_the_second_window_is_told(world: World, ready: Ready, how: str):
+    instance_id = await idle_and_due(world, ready)
+    if how == "missing":
+        await load(world, instance_id, None)
+    else:
+        world.faults(Fault(FaultKind.ERROR, (METRICS,), status=500))
+    for _ in range(3):
+        await run_step(world, instance_id)
+        assert (await world.instance(instance_id))["status"] == "READY"
+        await age(world, instance_id, WINDOW + METRICS_LAG)
+    assert [type for type, _ in await lifetime_events(world, instance_id)] == ["lifetime.idle_unknown"]
+    assert await world.value("SELECT count(*) FROM operation WHERE kind = 'STOP'") == 0
+
+
+async def test_heartbeat_counts_as_busy(world: World, ready: Ready):
+    instance_id = await idle_and_due(world, ready)
+    await load(world, instance_id, 0)
+    await world.execute("UPDATE instance SET heartbeat_at = now() WHERE id = $1", instance_id)
+    calls = world.calls()
+    await run_step(world, instance_id)
+    assert world.calls() == calls
+    row = await world.instance(instance_id)
+    assert row["lifetime_due_at"] == row["heartbeat_at"] + WINDOW + METRICS_LAG
+
+
+async def test_reading_waits_for_its_share_of_the_calls(world: World, ready: Ready):
+    await world.configure(novita_rate_limit=10)
+    await world.execute("DELETE FROM metrics_reading")
+    first, second = [await idle_and_due(world, ready) for _ in range(1)] + [await _another(world, ready)]
+    for each in (first, second):
+        await load(world, each, 50)
+        await run_step(world, each)
+    rows = [await world.instance(each) for each in (first, second)]
+    assert rows[0]["lifetime_due_at"] > now()  # read
+    assert rows[1]["lifetime_due_at"] < now()  # waits for half a minute: two calls a minute
+    wait = await world.value("SELECT run_at - now() FROM job WHERE unique_key = $1", f"lifetime {second}")
+    assert timedelta(seconds=20) < wait <= timedelta(seconds=30)
+
+
+async def _another(world: World, ready: Ready) -> UUID:
+    instance_id = await ready("two", idle=IDLE)
+    await age(world, instance_id, GRACE + WINDOW + METRICS_LAG)
+    return instance_id
+
+
+async def test_share_reserves_one_call_after_another_for_all_processes(world: World):
+    await world.execute("DELETE FROM metrics_reading")
+    times = []
+    for _ in range(4):
+        async with world.database.write() as session:
+            times.append(await reserve_reading(session, calls_per_minute=20))
+    assert [(each - times[0]).total_seconds() for each in times[1:]] == [3, 6, 9]
+    async with world.database.write() as session:
+        assert await reserve_reading(session, calls_per_minute=0) is None

@@ -1,0 +1,132 @@
+"""No end is early with wrong clocks, every step has its job, and a killed worker neither loses nor repeats an end."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta, tzinfo
+from typing import Any
+
+import pytest
+
+import server.clock
+from server.db.database import Database
+from server.enums import InstanceStatus, OperationKind
+from server.instances import transitions
+from server.instances.commands.lifecycle import Target, accept
+from server.lifetimes.repair import repair_lifetimes
+from server.queue.kinds import EndLifetime
+from tests.server.lifetimes.conftest import Ready, age, jobs, run_step
+from tests.support.lifecycle import rescue
+from tests.support.world import World
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+
+
+@pytest.fixture(params=[timedelta(days=1), timedelta(days=-1)], ids=["a day ahead", "a day behind"])
+async def wrong(request: pytest.FixtureRequest, world: World, database_url: str) -> AsyncIterator[None]:
+    """All that the world does is done by a process whose machine's clock is wrong."""
+
+    class Wrong(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Any:
+            return datetime.now(tz) + request.param
+
+    elsewhere, here = Database(database_url), (world.database, world.worker)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server.clock, "datetime", Wrong)
+        patch.setattr(server.clock, "CLOCK", server.clock.Clock())
+        world.database = elsewhere
+        world.worker = world.worker_with(world.novita)
+        yield
+    world.database, world.worker = here
+    await elsewhere.close()
+
+
+@pytest.mark.usefixtures("wrong")
+async def test_no_end_is_early_or_late_with_a_wrong_clock(world: World, ready: Ready):
+    instance_id = await ready(max_duration=HOUR)
+    await age(world, instance_id, HOUR - 2 * MINUTE)
+    await run_step(world, instance_id)
+    assert (await world.instance(instance_id))["status"] == "READY"
+
+    await age(world, instance_id, 2 * MINUTE)
+    await run_step(world, instance_id)
+    assert (await world.instance(instance_id))["status"] == "STOPPING"
+
+
+async def test_reconcile_counts_and_makes_missing_jobs(world: World, ready: Ready):
+    instance_id = await ready(max_duration=HOUR)
+    assert await repair_lifetimes(world.database) == 0
+    await world.execute("DELETE FROM job WHERE kind = 'END_LIFETIME'")
+    assert await repair_lifetimes(world.database) == 1
+    assert await jobs(world, instance_id) == 1
+    assert await repair_lifetimes(world.database) == 0
+
+
+async def test_instance_that_an_older_process_has_changed_is_armed_again(world: World, ready: Ready):
+    instance_id = await ready(max_duration=HOUR)
+    # As an older process leaves it: it knows none of the columns.
+    await world.execute("DELETE FROM job WHERE kind = 'END_LIFETIME'")
+    await world.execute("UPDATE instance SET lifetime_due_at = NULL, run_accepted_at = NULL WHERE id = $1", instance_id)
+    assert await repair_lifetimes(world.database) == 1
+    row = await world.instance(instance_id)
+    assert row["lifetime_due_at"] == row["running_at"] + HOUR
+
+
+async def test_every_change_of_status_keeps_one_job_or_none(world: World, ready: Ready):
+    instance_id = await ready(max_duration=HOUR, delete_after_stopped=HOUR)
+    for kind, status in (
+        (OperationKind.RESTART, InstanceStatus.READY),
+        (OperationKind.STOP, InstanceStatus.EXITED),
+        (OperationKind.START, InstanceStatus.READY),
+    ):
+        await accept(world.database, kind, Target(instance_id), by=world.caller)
+        await world.work_until_status(instance_id, status)
+        row = await world.instance(instance_id)
+        assert (row["lifetime_due_at"] is not None, await jobs(world, instance_id)) == (True, 1)
+    await world.delete(instance_id)
+    assert ((await world.instance(instance_id))["lifetime_due_at"], await jobs(world, instance_id)) == (None, 0)
+
+
+async def test_end_of_a_worker_that_died_before_its_commit_is_taken_by_the_next(world: World, ready: Ready):
+    instance_id = await ready(max_duration=HOUR)
+    await age(world, instance_id, HOUR)
+    # Claimed by a worker whose lease is over.
+    await world.execute(
+        "UPDATE job SET status = 'RUNNING', claim = 1, worker_id = gen_random_uuid(), claimed_at = now()"
+        " WHERE kind = 'END_LIFETIME'"
+    )
+    await rescue(world)
+    await world.work_until_status(instance_id, InstanceStatus.EXITED)
+    assert await world.value("SELECT count(*) FROM operation WHERE kind = 'STOP'") == 1
+
+
+async def test_run_of_a_worker_that_died_after_its_commit_changes_nothing(world: World, ready: Ready):
+    instance_id = await ready(max_duration=HOUR)
+    await age(world, instance_id, HOUR)
+    await run_step(world, instance_id)
+    # The job as it is between the commit of its step and its own end: without its key.
+    await world.enqueue(EndLifetime(instance_id))
+    before = await world.counts()
+    await world.execute("UPDATE job SET run_at = 'infinity', due_at = 'infinity' WHERE kind <> 'END_LIFETIME'")
+    await world.work_once()
+    assert await world.counts() == {**before, "job": before["job"] - 1}
+
+
+async def test_earlier_time_that_is_set_while_the_job_runs_is_not_lost(world: World, ready: Ready):
+    """The job has read its row and is about to wait for the old time; the new one must win."""
+    instance_id = await ready(max_duration=10 * HOUR)
+    await world.execute(
+        "UPDATE job SET status = 'RUNNING', claim = 1, worker_id = gen_random_uuid(), claimed_at = now()"
+        " WHERE kind = 'END_LIFETIME'"
+    )
+    async with world.database.write() as session:
+        instance = await transitions.lock(session, instance_id)
+        sooner = {**(instance.lifetime or {}), "max_duration": "PT1H"}
+        await transitions.update(session, instance_id, cause=transitions.Cause(), lifetime=sooner)
+    assert await jobs(world, instance_id) == 1  # the running one, which reads the row under its lock
+    await world.execute(
+        "UPDATE job SET status = 'WAITING', claim = NULL, worker_id = NULL, claimed_at = NULL, run_at = now(),"
+        " due_at = now() WHERE kind = 'END_LIFETIME'"
+    )
+    await world.work_once()
+    wait = await world.value("SELECT run_at - now() FROM job WHERE unique_key = $1", f"lifetime {instance_id}")
+    assert wait < HOUR
