@@ -65,9 +65,28 @@ MUTANTS = (
     ),
     Mutant(
         "a lost answer to a create is taken for a refusal",
-        "    if not error.is_certain_refusal:",
-        "    if not error.is_certain_refusal and attempt.marker is None:",
+        "    code = error.reason or error.code\n    if not error.is_certain_refusal:",
+        "    code = error.reason or error.code\n    if not error.is_certain_refusal and attempt.marker is None:",
         invariants=(1,),
+    ),
+    Mutant(
+        "a create in doubt is sent again at once",
+        "    timeout = unresolved_timeout(ctx)\n",
+        "    timeout = unresolved_timeout(ctx) * 0\n",
+        test=f"{JOBS}/test_create_instance.py::test_nothing_is_created_again_before_the_grace_is_over",
+    ),
+    Mutant(
+        "a call that may still arrive is sent again",
+        " else _unresolved_timeout(ctx)\n",
+        " else SETTLE_TIMEOUT\n",
+        test=f"{JOBS}/test_provider_call_errors.py::test_unrepeatable_call_that_may_still_arrive_is_not_sent_again",
+    ),
+    Mutant(
+        "a failed create makes another machine when it is tried again",
+        "    return not has_machine(instance) or",
+        "    return has_machine(instance) or",
+        test="tests/server/instances/commands/test_retry.py"
+        "::test_a_create_whose_machine_failed_to_start_starts_that_machine",
     ),
     Mutant(
         "the process's own clock is used",
@@ -83,8 +102,8 @@ MUTANTS = (
     ),
     Mutant(
         "a delete succeeds before the machine is gone",
-        "            await ctx.novita.delete_instance(novita_id)\n",
-        "            await ctx.novita.delete_instance(novita_id)\n            return True\n",
+        "        await ctx.novita.delete_instance(novita_id)\n",
+        "        await ctx.novita.delete_instance(novita_id)\n        return True\n",
         test=f"{JOBS}/test_delete_instance.py::test_delete_ends_once_the_machine_is_gone_at_the_provider",
     ),
     Mutant(

@@ -221,6 +221,24 @@ async def test_unrepeatable_call_is_sent_again_only_when_the_first_can_not_arriv
     assert machine(world).starts == 2
 
 
+@pytest.mark.parametrize("kind", [OperationKind.RESTART, OperationKind.MIGRATE])
+async def test_unrepeatable_call_that_may_still_arrive_is_not_sent_again(world: World, kind: OperationKind):
+    """A change is visible within seconds; a call without a response may wait at the provider for longer."""
+    instance_id = await fit_for(world, kind)
+    world.faults(Fault(FaultKind.DROP, (ROUTES[kind],), times=1))
+    accepted = await ask(world, kind, instance_id)
+    await world.work_once()
+    limits = (world.settings.request_deadline, world.settings.request_timeout, world.settings.create_grace)
+
+    await age(world, accepted.operation.id, int(sum(each.total_seconds() for each in limits)) - 5)
+    for _ in range(3):
+        await world.hurry()
+        await world.work_once()
+
+    assert (await world.operation(accepted.operation.id))["finished_at"] is None
+    assert world.calls(ROUTES[kind]) == 1
+
+
 async def test_disk_grows_once_however_often_the_response_is_lost(world: World):
     instance_id = await ready(world)
     world.faults(Fault(FaultKind.ERROR_AFTER, (EDIT,), times=1))
