@@ -13,8 +13,8 @@ export NODE_EXTRA_CA_CERTS ?= $(SYSTEM_CERTS)
 ARGS ?=
 TESTS ?= tests
 LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --extra redis --extra otel pyproject.toml
-# Two test processes: more would only wait for each other on a small machine.
-WORKERS ?= 2
+# Three test processes keep two cores busy: many tests wait for a timeout, a lease or a process that starts.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help up test check lint types contracts schema errors schema-check schema-lint schema-release deploy-check tests bench-queue bench-fairness bench-client \
@@ -30,7 +30,8 @@ up: $(VENV)/.ready ## Run everything: database, simulator, API, workers (ARGS="-
 
 test: check tests ## Everything that CI runs: lint, types, contracts, schema, deployment files, tests
 
-check: lint types contracts schema-check deploy-check
+check: $(VENV)/.installed
+	@$(MAKE) --no-print-directory -j 2 lint types contracts schema-check deploy-check
 
 lint: $(VENV)/.installed ## Style and mistakes
 	$(BIN)/ruff check .
@@ -69,7 +70,7 @@ deploy-check: $(VENV)/.installed ## Dockerfile, compose files, front and manifes
 	@! command -v haproxy > /dev/null || haproxy -c -q -f deploy/ha/haproxy.cfg
 
 tests: $(VENV)/.installed ## The tests alone (TESTS=tests/server/db for some of them)
-	$(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS) $(TESTS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS) $(TESTS)
 
 bench-queue: $(VENV)/.installed ## The job table beside other queues: drain, enqueue, pickup, in hard times
 	$(BIN)/python -m bench.queue $(ARGS)
