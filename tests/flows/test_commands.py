@@ -50,6 +50,7 @@ async def test_doctor_finds_the_running_database_and_nothing_wrong(shared_up: Up
         "database",
         "tables",
         "webhooks",
+        "encryption",
         "traces",
         "provider",
         "identity",
@@ -69,7 +70,7 @@ async def test_doctor_says_what_is_wrong_with_database_and_provider():
 
     assert examined.code == 1
     wrong = [line.split()[1] for line in examined.printed.splitlines() if "✗" in line]
-    assert wrong == ["database", "tables", "webhooks", "provider", "identity"]
+    assert wrong == ["database", "tables", "webhooks", "encryption", "provider", "identity"]
     assert "can't use the database at postgresql://me:***@127.0.0.1" in examined.printed
     assert "Traceback" not in examined.said
     for secret in ("hunter2", "sk_not_to_be_seen"):
