@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,12 @@ from tests.support.watcher import STORY, GraphQLClient, positions, story_of
 from tests.upgrade.release import PREVIOUS_HEAD, command_of, previous_release
 
 NEW = command_of(ROOT)
+
+LABELS = 'labels: [{key: "a", value: "b"}]'
+RESULT = "instance { id } operation { id } errors { code }"
+FULL = """gpuCount: 1 rootfsSizeGb: 80 region: "AS-SGP-02" regions: ["CN-HK-01"] billing: SPOT command: "run"
+    maxHourlyPrice: {amountMicros: 2000000} env: [{key: "HF_TOKEN", value: "x"}] ports: [{port: 8080, type: "http"}]
+    labels: [{key: "team", value: "a"}] healthCheck: {path: "/"}"""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -78,6 +85,53 @@ async def both(new_database: DatabaseMaker, tmp_path: Path) -> AsyncIterator[Bot
         yield Both(stack, command_of(folder), environment, url)
 
 
+async def new_defaults(by_old: GraphQLClient, by_new: GraphQLClient, type: str) -> str:
+    """The fields of an input that the previous release lacks, each with its default, as a client may send them."""
+    document = f'{{ __type(name: "{type}") {{ inputFields {{ name defaultValue }} }} }}'
+    old, new = [(await each.ask(document))["__type"]["inputFields"] for each in (by_old, by_new)]
+    known = {field["name"] for field in old}
+    added = [field for field in new if field["name"] not in known and field["defaultValue"] is not None]
+    return " ".join(f"{field['name']}: {field['defaultValue']}" for field in added)
+
+
+async def is_found_by_both(
+    first: GraphQLClient, second: GraphQLClient, mutation: str, inputs: dict[GraphQLClient, str]
+) -> str:
+    """Accepted by one release, and found by the other when it is sent again; returns the instance's id."""
+
+    async def send(client: GraphQLClient) -> dict[str, Any]:
+        document = f"mutation {{ it: {mutation}(input: {{{inputs[client]}}}) {{ replayed {RESULT} }} }}"
+        return (await client.ask(document))["it"]
+
+    accepted, again = await send(first), await send(second)
+    assert (accepted["errors"], accepted["replayed"]) == ([], False)
+    assert again == {**accepted, "replayed": True}
+    return str(accepted["instance"]["id"])
+
+
+async def check_retries(by_old: GraphQLClient, by_new: GraphQLClient) -> None:
+    """A request that is sent again to a process of the other release finds what was accepted, in both directions."""
+    added = {
+        mutation: await new_defaults(by_old, by_new, f"{mutation[0].upper()}{mutation[1:]}Input")
+        for mutation in ("createInstance", "updateInstance", "deleteInstance")
+    }
+    assert "kind: GPU" in added["createInstance"]
+    assert "placement: null" in added["createInstance"]
+
+    def inputs(mutation: str, name: str, given: str) -> dict[GraphQLClient, str]:
+        """The new release gets the defaults of its new fields, too."""
+        given = f'{given} idempotencyKey: "{mutation} {name}"'
+        return {by_old: given, by_new: f"{given} {added[mutation]}"}
+
+    for number, (first, second) in enumerate([(by_old, by_new), (by_new, by_old)]):
+        for name, more in ((f"plain-{number}", ""), (f"full-{number}", FULL)):
+            create = f'name: "{name}" productName: "RTX 4090 24GB" image: "nginx" {more}'
+            id = await is_found_by_both(first, second, "createInstance", inputs("createInstance", name, create))
+            await by_new.becomes(id, "READY", within=60)
+            for mutation, given in (("updateInstance", LABELS), ("deleteInstance", "")):
+                await is_found_by_both(first, second, mutation, inputs(mutation, name, f'id: "{id}" {given}'))
+
+
 async def _printed(process: Pilotlight) -> bool:
     assert process.process.returncode is None, process.said
     return "http://" in process.printed
@@ -108,6 +162,7 @@ async def test_old_and_new_processes_share_jobs_and_subscribers_on_one_database(
         assert story_of(seen_by_old, id) == story_of(seen_by_new, id) == STORY
         assert (await by_old.instance(id))["novitaId"] == (await by_new.instance(id))["novitaId"] is not None
     assert positions(seen_by_new) == sorted(set(positions(seen_by_new)))
+    await check_retries(by_old, by_new)
     assert "job.done" in old_worker.said.partition("worker.ready")[2], old_worker.said
     assert "job.done" in new_worker.said, new_worker.said
     for process in (old_api, old_worker, new_api, new_worker):
