@@ -10,8 +10,8 @@ from server.simulator.app import HANDLERS, HOST_HANDLERS
 PAGE = Path(__file__).parents[3] / "docs" / "provider.md"
 ROW = re.compile(r"^\| `((?:GET|POST) [^`]+)` \| `(\w+)` \| (?:`(\w+)` )?\| (.*)\|$", re.MULTILINE)
 ROOTS = ("Query", "Mutation", "Subscription")
-# Used by another method, or by the guard that finds out which provider this is.
-INNER = {"all_instances", "has_instance", "read_world_id"}
+# Without a route of their own.
+INNER = {"all_instances", "check_create"}
 
 
 def table() -> list[tuple[str, ...]]:

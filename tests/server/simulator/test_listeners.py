@@ -160,4 +160,4 @@ async def test_the_log_addresses_of_an_instance_answer(account: Account):
         text = await answer.text()
 
     assert "created trainer-1 on RTX 4090 24GB" in text
-    assert text.endswith("now running\n")
+    assert text.endswith("started ubuntu:22.04, run 1\n")  # a log only grows, so it does not say what is now
