@@ -4,6 +4,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,15 @@ from tests.support.watcher import STORY, GraphQLClient, positions, story_of
 from tests.upgrade.release import PREVIOUS_HEAD, command_of, previous_release
 
 NEW = command_of(ROOT)
+LIMITED = """
+    mutation ($deadline: DateTime!) {
+      createInstance(input: {name: "limited", productName: "RTX 4090 24GB", image: "nginx", ports: [{port: 80}],
+                             lifetime: {deadline: $deadline}}) {
+        instance { id } errors { code }
+      }
+    }
+"""
+NEXT = "query ($id: ID!) { instance(id: $id) { lifetime { next { at reason } } } }"
 
 LABELS = 'labels: [{key: "a", value: "b"}]'
 RESULT = "instance { id } operation { id } errors { code }"
@@ -58,6 +68,13 @@ class Both:
         database = Database(self.url, pool_size=1)
         try:
             return await current_revision(database)
+        finally:
+            await database.close()
+
+    async def value(self, query: str) -> object:
+        database = Database(self.url, pool_size=1)
+        try:
+            return await database.raw.fetchval(query)
         finally:
             await database.close()
 
@@ -156,11 +173,19 @@ async def test_old_and_new_processes_share_jobs_and_subscribers_on_one_database(
 
     async with by_old.subscribed() as old_stream, by_new.subscribed() as new_stream:
         ids = [await (by_old, by_new)[number % 2].create(f"during-{number}") for number in range(12)]
+        # A limit that the old processes do not know: they leave its job alone, and lose neither it nor its time.
+        deadline = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        limited = (await by_new.ask(LIMITED, deadline=deadline))["createInstance"]
+        assert limited["errors"] == []
+        ids.append(limited["instance"]["id"])
         seen_by_old = await old_stream.until("READY", *ids)
         seen_by_new = await new_stream.until("READY", *ids)
     for id in ids:
         assert story_of(seen_by_old, id) == story_of(seen_by_new, id) == STORY
         assert (await by_old.instance(id))["novitaId"] == (await by_new.instance(id))["novitaId"] is not None
+    shown = (await by_new.ask(NEXT, id=ids[-1]))["instance"]["lifetime"]["next"]
+    assert (datetime.fromisoformat(shown["at"]), shown["reason"]) == (datetime.fromisoformat(deadline), "DEADLINE")
+    assert await both.value("SELECT count(*) FROM job WHERE kind = 'END_LIFETIME' AND status = 'WAITING'") == 1
     assert positions(seen_by_new) == sorted(set(positions(seen_by_new)))
     await check_retries(by_old, by_new)
     assert "job.done" in old_worker.said.partition("worker.ready")[2], old_worker.said
