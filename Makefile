@@ -19,7 +19,7 @@ WORKERS ?= 3
 .DEFAULT_GOAL := help
 .PHONY: help up test check lint types contracts schema errors schema-check schema-lint schema-release deploy-check tests bench-queue bench-fairness bench-client \
   bench-simulator bench-create bench-graphql bench-monitor bench-probes bench-live bench-scale bench-observe trace-picture walk chaos chaos-short chaos-outage chaos-create \
-  chaos-mutants chaos-live chaos-queue chaos-failover bench-replication \
+  chaos-mutants chaos-live chaos-queue chaos-failover flood bench-replication \
   web web-test web-shots bench-dashboard graphiql format lock clean
 
 help: ## List these commands
@@ -122,6 +122,9 @@ bench-replication: $(VENV)/.installed ## What a standby costs each commit, and w
 
 chaos-failover: $(VENV)/.installed ## Kill the primary of a Patroni cluster under load (ARGS="--seed 7 --failovers 30")
 	$(BIN)/python -m tests.chaos.failover $(ARGS)
+
+flood: $(VENV)/.installed ## Every attack of tests/flood for 30 s while a healthy client measures (ARGS="--only connects")
+	$(BIN)/python -m tests.flood.run $(ARGS)
 
 chaos: $(VENV)/.installed ## Break everything at random for half an hour; a table of what held (ARGS="--minutes 30 --seed 7")
 	$(BIN)/python -m tests.chaos.run $(ARGS)

@@ -131,7 +131,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _hold_reading(self) -> None:
         flow = cast("HeldFlow", self.flow)
-        was_held, flow.is_held = flow.is_held, bool(self.pipeline) or self._refusal is not None
+        # Also while something is unread: each batch of requests would otherwise let 256 KB more in.
+        is_held = bool(self.pipeline or self._unread) or self._refusal is not None
+        was_held, flow.is_held = flow.is_held, is_held
         if flow.is_held:
             flow.pause_reading()
         elif was_held:

@@ -1,0 +1,1 @@
+"""Floods of hostile clients, measured by a healthy one."""
