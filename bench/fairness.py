@@ -195,6 +195,7 @@ async def running() -> AsyncGenerator[Server]:
             "NOVITA_API_BASE_URL": proxy.url,
             "LOG_LEVEL": "warning",
             "REQUEST_RATE_LIMIT": "0",
+            "REQUEST_RATE_LIMIT_PER_PROJECT": "0",
             "PILOTLIGHT_HOME": str(home),
             "BUILD_PAGES": "false",
         }
@@ -225,9 +226,10 @@ Promise = tuple[str, float, float]  # what, the figure, which it must not exceed
 
 async def burst(server: Server, creates: int, verbs: Sequence[str]) -> list[Promise]:
     greedy, other = await server.caller("greedy"), await server.caller("other")
-    rounds = max(2, round(creates * 60 / RATE_LIMIT * 2 / TICK / len(VERBS)))
+    rounds = max(2, round(creates * 60 / RATE_LIMIT * 1.7 / TICK / len(VERBS)))
     ids = await fleet(server, other, rounds)
     quiet = {verb: await timed(server, other, verb, ids) for verb in VERBS}
+    await timed(server, greedy, "create", ids)  # it has a history from which to promise
     print(
         "quiet server, seconds to the provider and to the end:", {k: f"{a:.1f} {b:.1f}" for k, (a, b) in quiet.items()}
     )

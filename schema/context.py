@@ -81,7 +81,7 @@ class Context:
         self._dry_run_services = replace(
             self._services,
             database=dry_run,
-            creates=CreateBatcher(dry_run),
+            creates=CreateBatcher(dry_run, self._services.creates.line),
             account=replace(self._services.account, database=dry_run),
             heartbeats=Heartbeats(dry_run),
         )
@@ -100,7 +100,11 @@ class Context:
     def loaders(self) -> Loaders:
         if self._loaders is None:  # created on first use: most requests need none
             self._loaders = Loaders(
-                self._services.database, self._services.catalog, self.caller, keep=not self._is_socket
+                self._services.database,
+                self._services.catalog,
+                self._services.creates.line,
+                self.caller,
+                keep=not self._is_socket,
             )
         return self._loaders
 

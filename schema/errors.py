@@ -1,7 +1,7 @@
 """Refusals as GraphQL types, and the field extension that puts them into a payload."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from schema.context import Info
 from schema.types.money import BillingMode
 from schema.types.operation import HELP, Operation
 from server import errors
+from server.clock import now
 from server.conversion import convert
 from server.db import tables
 from server.error_codes import help_of
@@ -80,6 +81,11 @@ class NotCancellable(MutationError):
     operation: Operation = strawberry.field(description="The operation in its current state.")
 
 
+@strawberry.type(description="Too many creates of the project wait for their turn already.")
+class QueueFull(MutationError):
+    retry_at: datetime = strawberry.field(description="When there will probably be room again.")
+
+
 @strawberry.type(name="Refusal", description="The request as a whole was refused.")
 class ApiError(MutationError):
     pass
@@ -105,6 +111,7 @@ ALL_ERRORS: list[type[MutationError]] = [
     VersionConflict,
     NotCancellable,
     LifetimeAbovePolicy,
+    QueueFull,
     ApiError,
 ]
 
@@ -153,6 +160,8 @@ async def errors_of(refused: errors.Refused, info: Info) -> Sequence[MutationErr
             return [NotCancellable(**common, operation=await _operation(refused.operation_id, info))]
         case errors.LifetimeAbovePolicy():
             return [LifetimeAbovePolicy(**common, at_most=refused.at_most)]
+        case errors.QueueFull():
+            return [QueueFull(**common, retry_at=now() + refused.retry_after)]
         case errors.NoCapacity():
             attempts = [
                 convert(PlacementRefusal, attempt, billing_mode=BillingMode.of(attempt.billing_mode))

@@ -30,6 +30,7 @@ from server.db.tables import (
 from server.enums import InstanceKind, ProviderObjectKind
 from server.events.event import Cursor, Event
 from server.events.replay import cursor_now, get_events
+from server.instances.create_line import CreateLine, Place
 from server.instances.limits.policy import Policy, read_policies
 from server.instances.queries import fast_page
 from server.instances.queries import operations as reads
@@ -56,8 +57,9 @@ class StoredEnv(NamedTuple):
 class Loaders:
     """`keep` is off for WebSockets: rows read for one message must not be reused for a later one."""
 
-    def __init__(self, database: Database, catalog: Catalog, caller: Caller, *, keep: bool) -> None:
+    def __init__(self, database: Database, catalog: Catalog, line: CreateLine, caller: Caller, *, keep: bool) -> None:
         self._database = database
+        self._line = line
         self._catalog = catalog
         self._project_id = caller.project_id
         self.keep = keep
@@ -96,6 +98,11 @@ class Loaders:
         async with self._database.read() as session:
             by_id = await reads.attempts_by_operation(session, operation_ids)
         return [by_id[id] for id in operation_ids]
+
+    @_loader
+    async def queue_place(self, instance_ids: list[UUID]) -> list[Place | None]:
+        by_id = await self._line.places(instance_ids)
+        return [by_id.get(id) for id in instance_ids]
 
     @_loader
     async def open_operation(self, instance_ids: list[UUID]) -> list[Operation | None]:

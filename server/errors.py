@@ -290,6 +290,17 @@ class ProviderError(NovitaError):
 AccountRefusal = AuthFailed | PaymentRequired | Suspended
 
 
+class QueueFull(Refused):
+    """Too many creates of the project wait for the provider already."""
+
+    def __init__(self, limit: int, retry_after: timedelta) -> None:
+        seconds = round(retry_after.total_seconds())
+        super().__init__(
+            "QUEUE_FULL", f"{limit} creates of this project are waiting already; try again in about {seconds} s."
+        )
+        self.retry_after = retry_after
+
+
 class TooManyLiveReads(PilotlightError):
     """The caller's share of reads that cost a provider call each is used up; the provider was not called."""
 

@@ -26,6 +26,7 @@ from server.errors import StartupProblem
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
 from server.instances.commands.create_rows import CreateBatcher
+from server.instances.create_line import CreateLine
 from server.instances.provider.live_reads import LiveReads
 from server.instances.provider.poller import InstancePoller
 from server.instances.provider.reader import ProviderReader
@@ -92,7 +93,10 @@ class Runtime:
             ),
         )
         self.dry_run = DryRun(self.database)
-        self.creates = CreateBatcher(self.database)
+        self.create_line = CreateLine(
+            self.database, rate_limit=settings.novita_rate_limit, pending_max=settings.max_pending_creates
+        )
+        self.creates = CreateBatcher(self.database, self.create_line)
         self.heartbeats = Heartbeats(self.database)
         self.notifier = Notifier(self.database)
         self.sequencer = Sequencer(self.database, self.notifier)

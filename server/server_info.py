@@ -27,7 +27,7 @@ REDIS_LOST = "Redis does not respond; each process uses its own cache"
 HIDDEN_SETTINGS = frozenset({"pilotlight_home", "novita_api_base_url", "host", "port"})
 
 READ_CLUSTER_STATUS = text("""
-    SELECT current_setting('server_version') AS version,
+    SELECT current_setting('server_version') AS version, (SELECT rate FROM provider_budget) AS calls_per_second,
            (SELECT count(*) FROM job_worker WHERE lease_until > clock_timestamp()) AS workers,
            EXISTS (
                SELECT FROM pg_locks
@@ -58,6 +58,7 @@ class Provider:
 class ClusterStatus:
     """Status of the parts outside this process, read in one transaction."""
 
+    calls_per_minute: int | None  # of the provider; None without a limit
     database_version: str
     workers: int
     has_sequencer: bool
@@ -123,7 +124,9 @@ class ServerInfo:
         async with self._database.read() as session:
             row = (await session.execute(READ_CLUSTER_STATUS, {"lock": LOCK})).one()
             head = await cursor_now(session)
-        return ClusterStatus(row.version, row.workers, row.has_sequencer, head)
+        limit = self._settings.novita_rate_limit
+        used = limit if row.calls_per_second is None else min(limit, round(row.calls_per_second * 60))
+        return ClusterStatus(used if limit else None, row.version, row.workers, row.has_sequencer, head)
 
 
 def _format_setting(value: object) -> str:

@@ -43,7 +43,12 @@ class ServerQueries:
             version=facts.version,
             started_at=facts.started_at,
             uptime=facts.uptime,
-            provider=convert(ProviderInfo, provider, suspended=list(provider.suspended)),
+            provider=convert(
+                ProviderInfo,
+                provider,
+                suspended=list(provider.suspended),
+                calls_per_minute=standing.calls_per_minute,
+            ),
             database=DatabaseInfo(kind=facts.database_kind, version=standing.database_version),
             event_log=EventLogInfo(
                 head=str(standing.head), has_sequencer=standing.has_sequencer, is_followed=facts.is_following

@@ -13,7 +13,7 @@ from schema.ids import Node
 from schema.types.money import BillingMode, Money
 from server.conversion import convert
 from server.db import tables
-from server.enums import PROGRESS, AttemptStatus, OperationKind, OperationPhase, OperationStatus
+from server.enums import OPEN_OPERATION, PROGRESS, AttemptStatus, OperationKind, OperationPhase, OperationStatus
 from server.error_codes import help_of
 
 if TYPE_CHECKING:
@@ -183,6 +183,14 @@ class OperationState:
         )
 
 
+@strawberry.type(description="The place of an operation that waits for its turn to call the provider.")
+class QueuePlace:
+    position: int = strawberry.field(description="Place among the waiting creates of this project, counted from 1.")
+    starts_at: datetime = strawberry.field(
+        description="When it will probably begin, from the measured speed of the line. Projects take turns."
+    )
+
+
 @strawberry.type(description="One operation on one instance, such as CREATE or STOP, from request to result.")
 class Operation(OperationState, Node):
     row_id: strawberry.Private[UUID]
@@ -201,6 +209,16 @@ class Operation(OperationState, Node):
         if row is None:
             raise LookupError("an operation without an instance")
         return Instance.of(row)
+
+    @strawberry.field(
+        description="Where a create stands that waits for its turn to call the provider; null once it has begun, and "
+        "for other kinds."
+    )
+    async def queue(self, info: Info) -> QueuePlace | None:
+        if self.kind is not OperationKind.CREATE or self.status not in OPEN_OPERATION:
+            return None
+        place = await info.context.loaders.queue_place.load(self.instance_row_id)
+        return None if place is None else QueuePlace(position=place.position, starts_at=place.starts_at)
 
     @strawberry.field(description="Create attempts, in order; empty for other kinds.")
     async def attempts(self, info: Info) -> list[Attempt]:

@@ -34,6 +34,10 @@ class ProviderInfo:
         description="Worst state of its circuit breakers: one per route and one for the host."
     )
     retry_at: datetime | None = strawberry.field(description="When calls resume; null while calls are sent.")
+    calls_per_minute: int | None = strawberry.field(
+        description="Calls per minute in use: NOVITA_RATE_LIMIT, or less after the provider refused calls for their "
+        "rate. Null without a limit."
+    )
     suspended: list[str] = strawberry.field(description="Circuit breakers that are not closed, such as `host`.")
 
 

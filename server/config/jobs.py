@@ -42,6 +42,12 @@ class InstanceSettings(SettingsGroup):
     estimated_ready_time: Duration = Field(
         default=timedelta(minutes=4), description="Estimated duration of a create, used until there is history."
     )
+    max_pending_creates: int = Field(
+        default=2000,
+        ge=0,
+        description="How many creates of one project may wait for their turn; more are refused with QUEUE_FULL. 0: any "
+        "number.",
+    )
     create_grace: Duration = Field(
         default=timedelta(seconds=15),
         description="How long a create call without a response must be missing from the provider's list before it is "

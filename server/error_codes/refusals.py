@@ -32,6 +32,12 @@ CODES = (
         retryable=True,
     ),
     ErrorCode(
+        "QUEUE_FULL",
+        "MAX_PENDING_CREATES creates of the project wait for their turn already.",
+        "Send it again after `retryAt`, or raise the setting.",
+        retryable=True,
+    ),
+    ErrorCode(
         "VERSION_CONFLICT",
         "The instance has changed since the version in expectedVersion.",
         "Read the instance again and decide again.",

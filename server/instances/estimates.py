@@ -1,4 +1,4 @@
-"""How long operations of a kind usually take: the median of the project's last ones for that product and region."""
+"""How long operations of a kind usually take once they have begun: the median of the project's last ones."""
 
 import time
 from datetime import timedelta
@@ -18,7 +18,7 @@ DEFAULT_ESTIMATE = timedelta(minutes=3)
 # end. The median, because one pull of a huge image must not distort the estimate.
 MEDIAN_SQL = """
     SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY took) FROM (
-        SELECT finished_at - created_at AS took FROM operation
+        SELECT finished_at - coalesce(started_at, created_at) AS took FROM operation
         WHERE status = 'SUCCEEDED' AND project_id = {project_id} AND kind = {kind}
           AND product_name = {product_name} AND region = {region}
         ORDER BY finished_at DESC
@@ -42,11 +42,18 @@ async def usual_time(
     default: timedelta = DEFAULT_ESTIMATE,
 ) -> timedelta:
     """The median of the last 50 that succeeded; `default` while there is none."""
+    median = await median_time(session, kind, project_id=project_id, product_name=product_name, region=region)
+    return default if median is None else median
+
+
+async def median_time(
+    session: AsyncSession, kind: OperationKind, *, project_id: UUID, product_name: str, region: str | None
+) -> timedelta | None:
+    """The same; None while there is none."""
     result = await session.execute(
         MEDIAN, {"project_id": project_id, "kind": kind.value, "product_name": product_name, "region": region}
     )
-    median: timedelta | None = result.scalar()
-    return default if median is None else median
+    return result.scalar()
 
 
 class CreateEstimates:

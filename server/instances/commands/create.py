@@ -50,7 +50,8 @@ async def create_instance(
     usual_time = await creates.estimates.usual_time(
         project_id=by.project_id, product_name=draft.product_name, region=candidate.region
     )
-    fields["estimated_ready_at"] = now() + (usual_time or defaults.estimated_ready_time)
+    waits = await creates.line.join(by.project_id)
+    fields["estimated_ready_at"] = now() + waits + (usual_time or defaults.estimated_ready_time)
     try:
         return await creates.insert(fields, request)
     except Conflict:

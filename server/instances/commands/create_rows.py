@@ -24,6 +24,7 @@ from server.enums import OperationKind
 from server.events import outbox
 from server.events.event import EventType
 from server.instances import operations, transitions
+from server.instances.create_line import CreateLine
 from server.instances.estimates import CreateEstimates
 from server.instances.events import columns, detached
 from server.instances.idempotency import Accepted, IdempotentRequest
@@ -110,8 +111,9 @@ class _Create:
 class CreateBatcher:
     """Batches the creates of a process. The runtime owns one; a dry run has its own."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, line: CreateLine | None = None) -> None:
         self.database = database
+        self.line = line or CreateLine(database)
         self.estimates = CreateEstimates(database)
         self._is_dry_run = isinstance(database, DryRun)
         self._reads: GroupCommit[_Name, Conflicts] = GroupCommit(

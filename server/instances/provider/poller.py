@@ -32,7 +32,7 @@ SINGLE_POLL_BURST = 10.0
 PAGE_SIZE = 100
 # From so many pages on, larger ones are requested; the response shows how large the provider makes them.
 LARGE_PAGE_SIZE = 1_000
-LARGE_PAGES_FROM = 5
+LARGE_PAGES_FROM = 2
 PAGES_MAX = 1_000
 # Seconds in which requests are collected into one round.
 BATCH_WINDOW = 0.005
@@ -122,7 +122,9 @@ class InstancePoller:
         if request is None or request.novita_id != novita_id or _is_expired(request):
             request = self._requests[client] = self._add(novita_id, needs_addresses)
         if is_urgent and not request.done.is_set():
-            self._next_round_at = min(self._next_round_at, self._round_at + URGENT_INTERVAL)
+            self._next_round_at = min(
+                self._next_round_at, self._round_at + max(URGENT_INTERVAL, self._sweep_interval(self._pages) / 2)
+            )
             self._sooner.set()
         if not request.done.is_set() and self._can_poll_singly():
             await _wait_for(request, WAIT_TIMEOUT)
@@ -273,7 +275,7 @@ class InstancePoller:
         self._is_first_page_known = bool(found or listed)
 
     def _count_pages(self, total: int) -> None:
-        is_large = total > LARGE_PAGES_FROM * PAGE_SIZE
+        is_large = total > (LARGE_PAGES_FROM - 1) * PAGE_SIZE
         self._page_size = self._largest_page if is_large else min(PAGE_SIZE, self._largest_page)
         self._pages = max(1, -(-total // self._page_size))
 

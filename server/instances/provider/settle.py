@@ -8,6 +8,7 @@ from server.clock import now
 from server.db.tables import Attempt, Instance
 from server.enums import AttemptStatus, InstanceStatus, OperationKind, OperationPhase
 from server.instances import attempts, operations, transitions
+from server.instances.estimates import median_time
 from server.instances.provider.drift import start_monitoring
 from server.instances.provider.states import MachineState, observed_fields, state_of
 from server.novita.models import RemoteInstance
@@ -32,7 +33,16 @@ async def link_created(session: AsyncSession, attempt: Attempt, novita_id: str) 
     if operation is None or instance.status != S.CREATING:
         await transitions.update(session, instance.id, cause=cause, **facts)
         return
-    await transitions.transition(session, instance.id, S.STARTING, cause=cause, **facts)
+    # It may have waited in line for longer or shorter than was estimated when it was accepted.
+    usual = await median_time(
+        session,
+        OperationKind.CREATE,
+        project_id=instance.project_id,
+        product_name=instance.product_name,
+        region=attempt.region,
+    )
+    estimate = {} if usual is None else {"estimated_ready_at": now() + usual}
+    await transitions.transition(session, instance.id, S.STARTING, cause=cause, **facts, **estimate)
     await enqueue(
         session,
         MonitorInstance(instance_id=instance.id, operation_id=operation.id),

@@ -6,7 +6,7 @@ from tests.support.api import Api
 
 DOCUMENT = """{ serverInfo {
   version startedAt uptime workers
-  provider { host isSimulator breaker retryAt suspended }
+  provider { host isSimulator breaker retryAt callsPerMinute suspended }
   database { kind version }
   eventLog { head hasSequencer isFollowed }
   limits { pageSize nodes bulkSize filterValues awaitTimeout eventRetention socketsPerToken }
@@ -22,6 +22,7 @@ async def test_it_tells_how_the_server_is_doing(api: Api):
         "isSimulator": True,
         "breaker": "CLOSED",
         "retryAt": None,
+        "callsPerMinute": None,  # without a limit
         "suspended": [],
     }
     assert info["database"]["kind"] == "EMBEDDED"
