@@ -17,7 +17,7 @@ LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check lint types contracts schema errors schema-check schema-lint schema-release deploy-check tests bench-queue bench-fairness bench-client \
+.PHONY: help up test check lint types contracts schema errors schema-check schema-lint schema-release deploy-check tests bench-queue bench-fairness bench-client bench-killed \
   bench-simulator bench-create bench-graphql bench-monitor bench-probes bench-live bench-scale bench-observe trace-picture walk chaos chaos-short chaos-outage chaos-create \
   chaos-mutants chaos-live chaos-queue chaos-failover flood bench-replication \
   web web-test web-shots bench-dashboard graphiql format lock clean
@@ -101,6 +101,9 @@ trace-picture: $(VENV)/.installed ## Run a create and draw its trace into docs/t
 
 walk: $(VENV)/.installed ## Record the functions that a create goes through into docs/walk.md
 	$(BIN)/python -m tests.support.walk
+
+bench-killed: $(VENV)/.installed ## A worker killed during creates and deletes: seconds until another has finished them
+	$(BIN)/python -m bench.killed_worker $(ARGS)
 
 chaos-create: $(VENV)/.installed ## 100 x kill -9 of API and workers during creates whose answers get lost
 	$(BIN)/python -m bench.chaos_create $(ARGS)
