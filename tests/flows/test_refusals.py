@@ -70,7 +70,7 @@ async def test_a_database_that_is_not_there(tmp_path: Path):
     port = free_port()
     url = f"postgresql://me:hunter2@127.0.0.1:{port}/name"
 
-    words = await refusal("up", "--port", "0", "--home", str(tmp_path), DATABASE_URL=url)
+    words = await refusal("up", "--port", "0", "--home", str(tmp_path), DATABASE_URL=url, DATABASE_START_TIMEOUT="0")
 
     assert f"can't use the database at postgresql://me:***@127.0.0.1:{port}/name: " in words
     assert words.endswith("Connection refused")

@@ -9,6 +9,7 @@ from schema.ids import NOUNS
 from server import errors
 from server.cli.print_errors import errors_page
 from server.config import Settings
+from server.enums import StepReason
 from server.error_codes import BY_CODE, TOPICS, help_of
 from server.novita.transport.reasons import REASONS
 
@@ -36,7 +37,8 @@ CALLS = {
 # Values of "code" that are not errors of the API.
 OTHER_FILES = {"server/webhooks/sender.py", "server/probes/problems.py", "server/probes/results.py"}
 
-STATUS_REASONS = {"STOPPED_OUTSIDE", "STARTED_OUTSIDE", "SPOT_RECLAIMED", "MACHINE_MAY_EXIST"}  # no errors
+# No errors: what a status or a step of a lifetime is due to.
+STATUS_REASONS = {"STOPPED_OUTSIDE", "STARTED_OUTSIDE", "SPOT_RECLAIMED", "MACHINE_MAY_EXIST", *StepReason}
 
 
 def test_every_code_in_the_sources_has_a_row():

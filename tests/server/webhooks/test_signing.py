@@ -79,7 +79,7 @@ async def test_key_is_replaced_with_an_overlap_and_no_secret_is_lost(world: Worl
         with pytest.raises(WrongSigningKey):
             await secrets(alone)
 
-    await world.execute("UPDATE webhook_secret SET retires_at = now() WHERE retires_at IS NOT NULL")
+    await world.execute("UPDATE webhook_secret SET retires_at = now() - interval '1 s' WHERE retires_at IS NOT NULL")
     assert await secrets(NEW) == [rotated]
     async with world.database.read() as session:
         assert await projects_with_a_previous_key(session, key_of(f"{NEW},{OLD}")) == 0
