@@ -17,6 +17,7 @@ log = structlog.get_logger(__name__)
 # Messages in which the library quotes an input value. It may be a password in the wrong field, and clients log errors.
 _QUOTED_VALUES = (
     (re.compile(r", found: .*$", re.DOTALL), "."),
+    (re.compile(r"([.?]) Found: .*$", re.DOTALL), r"\1"),  # after a suggestion
     (re.compile(r"(cannot represent [^:]*): .*$", re.DOTALL), r"\1."),
     (re.compile(r"Value (?:'[^']*'|\"[^\"]*\") does not exist"), "The value does not exist"),
 )
