@@ -42,8 +42,8 @@ class DatabaseSettings(SettingsGroup):
     )
     database_start_timeout: DurationOrZero = Field(
         default=timedelta(minutes=5),
-        description="How long `serve` and `worker` wait at their start for a database that is away or restarting, "
-        "before they end with an error.",
+        description="How long `up`, `serve` and `worker` wait at their start for a database that is away or "
+        "restarting, before they end with an error.",
     )
     database_lock_timeout: Duration = Field(
         default=timedelta(seconds=15),
