@@ -62,7 +62,8 @@ async def measure(database_url: str, folder: Path, *, factor: float = 1.0) -> Re
         await run("migrate", env=env)
         token = (await run("token", "create", "bench", env=env)).printed.strip()
         file = folder / "api.json"
-        await stack.enter_async_context(pilotlight("serve", "--port", "0", "--ready-file", str(file), env=env))
+        serving = {**env, "REQUEST_DEADLINE": "30s"}  # a request may wait for a busy machine
+        await stack.enter_async_context(pilotlight("serve", "--port", "0", "--ready-file", str(file), env=serving))
         await until(file.exists, within=60)
         client = GraphQLClient(json.loads(file.read_text())["graphqlUrl"], token)
         async with _worker(env) as victim:
@@ -96,7 +97,8 @@ def _settings(factor: float) -> dict[str, str]:
     shortened = {name.upper(): f"{defaults[name].total_seconds() / factor * 1000:.0f}ms" for name in times}
     # The time for sending a create is at most ten seconds, however long the deadline is.
     deadline = {} if factor == 1 else {"REQUEST_DEADLINE": f"{10_000 / factor:.0f}ms"}
-    return {**usual, **shortened, **deadline, "SIMULATOR_SPEED": "20"}
+    rate_limit = {"NOVITA_RATE_LIMIT": f"{defaults['novita_rate_limit'] * factor:.0f}"}  # calls per minute
+    return {**usual, **shortened, **deadline, **rate_limit, "SIMULATOR_SPEED": "20"}
 
 
 @asynccontextmanager
