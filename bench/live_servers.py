@@ -25,7 +25,6 @@ from schema.root import schema
 from schema.types.event import InstanceEvent
 from server.auth.caller import Caller
 from server.config import Settings
-from server.events.event import Cursor
 from server.http.listener import address_of, bind
 from server.http.serve import serve_http
 from server.runtime import Runtime
@@ -121,7 +120,7 @@ async def bare_broadcast(runtime: Runtime, listener: Any, caller: Caller) -> Asy
     async def broadcast() -> None:
         async with runtime.tail.subscribe(project_id=caller.project_id, after=None, backlog=100_000) as events:
             async for event in events:
-                shown = InstanceEvent.of(event, cursor=str(Cursor(events.epoch, event.position)))
+                shown = InstanceEvent.of(event, cursor=runtime.cursors.of_event(events.cursor_of(event)))
                 text = as_text(shown)
                 for socket in list(sockets):
                     await socket.send_text(text)

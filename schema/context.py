@@ -18,8 +18,11 @@ from server.catalog.owners import Item, visible
 from server.config import Settings
 from server.db.database import Database
 from server.db.dry_run import DryRun
+from server.db.seals import Seals
 from server.encryption import Cipher
 from server.enums import ProviderObjectKind
+from server.events.cursors import Cursors
+from server.events.event import Cursor
 from server.events.tail import Tail
 from server.instances.commands.create_rows import CreateBatcher
 from server.instances.provider.reader import ProviderReader
@@ -48,6 +51,8 @@ class Services:
     server_info: ServerInfo
     settings: Settings
     webhook_key: SigningKey | None
+    seals: Seals
+    cursors: Cursors
     cipher: Cipher
 
 
@@ -111,6 +116,10 @@ class Context:
     async def is_server_admin(self) -> bool:
         """Whether the caller administers the server."""
         return await self.services.projects.is_server_admin(self.caller)
+
+    def state_cursor(self, cursor: Cursor) -> str:
+        """The cursor of a state that was just read."""
+        return self._services.cursors.of_state(cursor)
 
     def read(self) -> AbstractAsyncContextManager[AsyncSession]:
         return self.services.database.read()

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 
 from server.db.outages import is_database_unavailable
+from server.events.cursors import Cursors
 from server.events.event import Cursor, Event
 from server.events.reader import EventReader
 from server.events.tail import Tail
@@ -96,6 +97,7 @@ class LogSource(EventSource):
     def __init__(
         self,
         tail: Tail,
+        cursors: Cursors,
         *,
         show: Callable[[Event, str], SourceEvent | None],
         state: Callable[[], Awaitable[SourceEvent]] | None = None,
@@ -103,6 +105,7 @@ class LogSource(EventSource):
         **conditions: Any,
     ) -> None:
         self._tail = tail
+        self._cursors = cursors
         self._show = show
         self._conditions = conditions
         self._state = state
@@ -126,14 +129,14 @@ class LogSource(EventSource):
         return self._tail.subscribe(after=after, **self._conditions)
 
     def to_source_event(self, event: Event, epoch: int) -> SourceEvent | None:
-        cursor = str(Cursor(epoch, event.position))
+        cursor = self._cursors.of_event(Cursor(epoch, event.position))
         try:
             return self._show(event, cursor)
         except Exception as error:  # noqa: BLE001  # sent as an error in its place: skipping it would be a silent gap
             return SourceEvent(event.position, error, cursor=cursor)
 
     async def _events(self, first: SourceEvent | None) -> AsyncGenerator[SourceEvent]:
-        after = self.after if first is None or first.cursor is None else Cursor.parse(first.cursor)
+        after = self.after if first is None or first.cursor is None else self._cursors.parse(first.cursor)
         async with self._tail.subscribe(after=after, **self._conditions) as events:
             async for event in self._shown(events):
                 yield event

@@ -5,6 +5,7 @@ from uuid import UUID
 import strawberry
 
 from server.clock import format_id as format_id
+from server.db.seals import Seals
 from server.errors import NotFound
 
 INSTANCE = "inst"
@@ -52,16 +53,17 @@ def parse_or_unused(prefix: str, id: str) -> UUID:
         return UNUSED_ID
 
 
-def format_number(prefix: str, id: int) -> str:
-    return f"{prefix}_{id}"
+def format_job(seals: Seals, id: int) -> strawberry.ID:
+    """Jobs of all projects are numbered together, so the number is not shown."""
+    return strawberry.ID(f"{JOB}_{seals.jobs.close(id.to_bytes(8)).hex()}")
 
 
-def parse_number(prefix: str, id: str, path: tuple[str, ...] = ()) -> int:
-    """Like `parse`, for rows with a number as id."""
-    actual, _, rest = id.partition("_")
-    if actual == prefix and rest.isascii() and rest.isdigit() and len(rest) <= 18:
-        return int(rest)
-    raise NotFound(NOUNS[prefix], path)
+def parse_job(seals: Seals, id: str, path: tuple[str, ...] = ()) -> int:
+    """Like `parse`, for jobs."""
+    number = seals.jobs.open(parse(JOB, id, path).bytes)
+    if number is None:
+        raise NotFound(NOUNS[JOB], path)
+    return int.from_bytes(number)
 
 
 def format_provider_id(prefix: str, *parts: str) -> str:

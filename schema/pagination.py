@@ -22,7 +22,6 @@ from server.db import pages
 MAX_PAGE = 100
 MAX_NUMBER = 2**53  # in a cursor
 _LAYOUT = struct.Struct(">q16s")
-_NUMBER = struct.Struct(">q")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -37,20 +36,11 @@ def parse_cursor(cursor: str) -> tuple[datetime, UUID]:
         micros, raw = _LAYOUT.unpack(urlsafe_b64decode(cursor.encode("ascii")))
         return _EPOCH + timedelta(microseconds=micros), UUID(bytes=raw)
     except (binascii.Error, struct.error, ValueError, OverflowError):
-        raise GraphQLError("The cursor is invalid.", extensions={"code": "INVALID_CURSOR"}) from None
+        raise invalid_cursor() from None
 
 
-def number_cursor(id: int) -> str:
-    """A cursor of rows sorted by a number."""
-    return urlsafe_b64encode(_NUMBER.pack(id)).decode()
-
-
-def parse_number_cursor(cursor: str) -> int:
-    try:
-        (id,) = _NUMBER.unpack(urlsafe_b64decode(cursor.encode("ascii")))
-        return id
-    except (binascii.Error, struct.error, ValueError):
-        raise GraphQLError("The cursor is invalid.", extensions={"code": "INVALID_CURSOR"}) from None
+def invalid_cursor() -> GraphQLError:
+    return GraphQLError("The cursor is invalid.", extensions={"code": "INVALID_CURSOR"})
 
 
 def order_cursor(order: str, value: str | int | datetime, id: UUID) -> str:

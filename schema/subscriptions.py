@@ -24,7 +24,7 @@ from schema.types.log import InstanceLog
 from schema.types.operation import Operation
 from server.db import tables
 from server.enums import OPEN_OPERATION, InstanceStatus, Role
-from server.errors import NotFound, Refused
+from server.errors import CursorExpired, NotFound, Refused
 from server.events.event import Cursor, Event
 from server.events.replay import cursor_now
 from server.instances.events import restored
@@ -54,8 +54,8 @@ class Subscription:
     ) -> AsyncGenerator[InstanceEvent]:
         try:
             conditions = (filter or InstanceEventFilter()).to_domain()
-            cursor = None if after is None else Cursor.parse(after)
-        except Refused as error:
+            cursor = None if after is None else info.context.services.cursors.parse(after)
+        except (CursorExpired, Refused) as error:
             raise to_graphql_error(error) from None
 
         return _log(info, conditions, cursor, InstanceEvent.of)
@@ -76,8 +76,8 @@ class Subscription:
     ) -> AsyncGenerator[ProjectEvent]:
         try:
             conditions = (filter or ProjectEventFilter()).to_domain()
-            cursor = None if after is None else Cursor.parse(after)
-        except Refused as error:
+            cursor = None if after is None else info.context.services.cursors.parse(after)
+        except (CursorExpired, Refused) as error:
             raise to_graphql_error(error) from None
         return _log(info, conditions, cursor, ProjectEvent.of)
 
@@ -161,7 +161,7 @@ class Subscription:
         async def read() -> FleetStats:
             async with context.read() as session:
                 stats = await fleet_stats(session, project_id=project_id, wanted=wanted)
-                return FleetStats.of(stats, await cursor_now(session))
+                return FleetStats.of(stats, context.state_cursor(await cursor_now(session)))
 
         return _stream(StatsSource(read, same=lambda one, other: one.stats == other.stats))
 
@@ -176,7 +176,9 @@ class Subscription:
         async def read() -> JobStats:
             async with context.read() as session:
                 scope = None if await context.is_server_admin() else caller.project_id
-                return JobStats.of(await job_stats(session, project_id=scope), await cursor_now(session))
+                return JobStats.of(
+                    await job_stats(session, project_id=scope), context.state_cursor(await cursor_now(session))
+                )
 
         return _stream(
             StatsSource(read, same=lambda one, other: (one.kinds, one.workers) == (other.kinds, other.workers))
@@ -196,6 +198,7 @@ def _log(
     return _stream(
         LogSource(
             info.context.services.tail,
+            info.context.services.cursors,
             project_id=info.context.caller.project_id,
             show=show,
             instance_ids=conditions.instance_ids,
@@ -225,7 +228,7 @@ def _updates(
             cursor = await cursor_now(session)
         if row is None:
             raise NotFound(name)
-        return show(row, cursor.position, str(cursor))
+        return show(row, cursor.position, context.state_cursor(cursor))
 
     def show_event(event: Event, at: str) -> SourceEvent:
         return show(restored(kind, event.data[name]), event.position, at)
@@ -233,6 +236,7 @@ def _updates(
     return _stream(
         LogSource(
             context.services.tail,
+            context.services.cursors,
             show=show_event,
             state=state,
             project_id=project_id,

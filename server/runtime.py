@@ -20,9 +20,11 @@ from server.config import Settings
 from server.db.database import Database
 from server.db.dry_run import DryRun
 from server.db.notify import Notifier
+from server.db.seals import Seals
 from server.db.timeouts import Timeouts
 from server.encryption import Cipher
 from server.errors import StartupProblem
+from server.events.cursors import Cursors
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
 from server.instances.commands.create_rows import CreateBatcher
@@ -151,6 +153,8 @@ class Runtime:
         )
         self.projects = Projects(self.database)
         self.tail = Tail(self.database, self.notifier)
+        self.seals = Seals(self.database)
+        self.cursors = Cursors(self.seals)
         self.server_info = ServerInfo(
             settings, self.database, self.tail, self.novita.breaker, self.provider, novita_url=novita_url
         )

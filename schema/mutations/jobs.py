@@ -73,7 +73,7 @@ class JobMutations:
                 raise Refused("OPERATION_HAS_ENDED", _instead(operation))
             if not await retry_job(session, job.id):
                 raise Refused("JOB_NOT_RETRYABLE", f"Only failed jobs can be retried; this one is {job.status}.")
-            return JobPayload(job=Job.of(await _own(session, info, input.id)))
+            return JobPayload(job=Job.of(await _own(session, info, input.id), info.context.services.seals))
 
     @strawberry.mutation(
         description="Retry failed jobs, the oldest first. Jobs whose operation has ended are left alone.",
@@ -91,7 +91,7 @@ class JobMutations:
                 project_id=info.context.caller.project_id,
                 limit=input.limit,
             )
-        return RetryJobsPayload(jobs=[strawberry.ID(ids.format_number(ids.JOB, each)) for each in job_ids])
+        return RetryJobsPayload(jobs=[ids.format_job(info.context.services.seals, each) for each in job_ids])
 
     @strawberry.mutation(
         description="Cancel a waiting or running job. Refused for a job that carries out an open operation: use "
@@ -110,7 +110,7 @@ class JobMutations:
             if operation is not None and operation.status in OPEN_OPERATION:  # which rolls the cancellation back
                 operation_id = ids.format_id(ids.OPERATION, operation.id)
                 raise Refused("JOB_SERVES_OPERATION", f"It carries out an operation: cancelOperation {operation_id}.")
-            return JobPayload(job=Job.of(await _own(session, info, input.id)))
+            return JobPayload(job=Job.of(await _own(session, info, input.id), info.context.services.seals))
 
     @strawberry.mutation(
         description="Pause a job kind in all processes and across restarts; running jobs finish. Needs the role "
@@ -121,7 +121,7 @@ class JobMutations:
         _check_kind(input.kind)
         async with info.context.write() as session:
             changed = await pause_jobs(session, input.kind.value)
-            return JobKindPayload(changed=changed, stats=await _stats(session))
+            return JobKindPayload(changed=changed, stats=await _stats(session, info))
 
     @strawberry.mutation(
         description="Resume a paused job kind. Needs the role ADMIN of the project `default`.",
@@ -131,11 +131,12 @@ class JobMutations:
         _check_kind(input.kind)
         async with info.context.write() as session:
             changed = await resume_jobs(session, input.kind.value)
-            return JobKindPayload(changed=changed, stats=await _stats(session))
+            return JobKindPayload(changed=changed, stats=await _stats(session, info))
 
 
-async def _stats(session: AsyncSession) -> JobStats:
-    return JobStats.of(await queries.job_stats(session), await cursor_now(session))
+async def _stats(session: AsyncSession, info: Info) -> JobStats:
+    cursor = info.context.state_cursor(await cursor_now(session))
+    return JobStats.of(await queries.job_stats(session), cursor)
 
 
 async def _operation(session: AsyncSession, info: Info, job: queries.JobView) -> Operation | None:
@@ -147,7 +148,7 @@ async def _operation(session: AsyncSession, info: Info, job: queries.JobView) ->
 
 
 async def _own(session: AsyncSession, info: Info, id: strawberry.ID) -> queries.JobView:
-    job_id = ids.parse_number(ids.JOB, id, ("input", "id"))
+    job_id = ids.parse_job(info.context.services.seals, id, ("input", "id"))
     job = await queries.get_job(session, job_id, project_id=info.context.caller.project_id)
     if job is None:
         raise NotFound("job", ("input", "id"))

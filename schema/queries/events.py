@@ -23,6 +23,7 @@ from schema.types.event import (
 )
 from server.enums import Role
 from server.errors import CursorExpired, Refused
+from server.events.cursors import Cursors
 from server.events.event import Cursor, Event
 from server.events.replay import check_cursor, cursor_now, page_of_events
 
@@ -80,15 +81,16 @@ class Scan:
     events: list[Event]
     end: Cursor
     has_more: bool
+    cursors: Cursors
 
     def with_cursors(self) -> list[tuple[Event, str]]:
-        return [(event, str(Cursor(self.end.epoch, event.position))) for event in self.events]
+        return [(event, self.cursors.of_event(Cursor(self.end.epoch, event.position))) for event in self.events]
 
     def page_info(self, after: str | None) -> PageInfo:
         first = self.with_cursors()[:1]
         return PageInfo(
             has_next_page=self.has_more,
-            end_cursor=str(self.end),
+            end_cursor=self.cursors.of_state(self.end),
             start_cursor=first[0][1] if first else None,
             has_previous_page=after is not None,
         )
@@ -96,16 +98,21 @@ class Scan:
 
 async def _read(info: Info, filter: InstanceEventFilter | ProjectEventFilter, first: int, after: str | None) -> Scan:
     size = check_first(first)
+    cursors = info.context.services.cursors
     try:
-        place = None if after is None else Cursor.parse(after)
+        place = None if after is None else cursors.parse(after)
         conditions = filter.to_domain()
         async with info.context.read_from_replica_if_fresh() as session:
-            return await _scan(session, info.context.caller.project_id, conditions, size, place)
+            events, end, has_more = await _scan(session, info.context.caller.project_id, conditions, size, place)
+            return Scan(events, end, has_more, cursors)
     except (CursorExpired, Refused) as error:
         raise to_graphql_error(error) from None
 
 
-async def _scan(session: AsyncSession, project_id: UUID, filter: EventFilter, size: int, place: Cursor | None) -> Scan:
+async def _scan(
+    session: AsyncSession, project_id: UUID, filter: EventFilter, size: int, place: Cursor | None
+) -> tuple[list[Event], Cursor, bool]:
+    """The matching events, how far they reach, and whether there may be more."""
     now = await cursor_now(session)
     position = None if place is None else await check_cursor(session, place)
     limit = SCAN_PAGE if filter.needs_matching else size + 1
@@ -122,8 +129,8 @@ async def _scan(session: AsyncSession, project_id: UUID, filter: EventFilter, si
         )
         matches += [event for event in page if filter.matches(event)]
         if len(matches) > size:
-            return Scan(matches[:size], Cursor(now.epoch, matches[size - 1].position), has_more=True)
+            return matches[:size], Cursor(now.epoch, matches[size - 1].position), True
         if len(page) < limit:
-            return Scan(matches, now, has_more=False)
+            return matches, now, False
         position = page[-1].position
-    return Scan(matches, Cursor(now.epoch, position or 0), has_more=True)
+    return matches, Cursor(now.epoch, position or 0), True

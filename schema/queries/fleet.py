@@ -48,4 +48,4 @@ class FleetQueries:
         wanted = (filter or InstanceFilter()).to_domain()
         async with info.context.read() as session:
             stats = await fleet_stats(session, project_id=info.context.caller.project_id, wanted=wanted)
-            return FleetStats.of(stats, await cursor_now(session))
+            return FleetStats.of(stats, info.context.state_cursor(await cursor_now(session)))

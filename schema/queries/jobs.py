@@ -7,7 +7,7 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.inputs import After, First, Id, Which
-from schema.pagination import check_first, number_cursor, parse_number_cursor
+from schema.pagination import check_first, invalid_cursor
 from schema.permissions import Requires
 from schema.types.job import Job, JobConnection, JobEdge, JobKind, JobStats
 from server.db.tables.job import JobStatus
@@ -35,7 +35,7 @@ class JobQueries:
     )
     async def job(self, info: Info, id: Id) -> Job | None:
         try:
-            job_id = ids.parse_number(ids.JOB, id)
+            job_id = ids.parse_job(info.context.services.seals, id)
         except NotFound:
             return None
         view = await info.context.loaders.job.load(job_id)
@@ -43,7 +43,7 @@ class JobQueries:
             async with info.context.read() as session:
                 project_id = info.context.caller.project_id
                 view = await queries.get_job(session, job_id, project_id=project_id, with_system_jobs=True)
-        return None if view is None else Job.of(view)
+        return None if view is None else Job.of(view, info.context.services.seals)
 
     @strawberry.field(
         description="Jobs of the project, newest first; for an ADMIN of the project `default` also the server's own, "
@@ -66,12 +66,15 @@ class JobQueries:
             with_system_jobs=await info.context.is_server_admin(),
             instance_id=None if filter.instance_id is None else ids.parse_or_unused(ids.INSTANCE, filter.instance_id),
         )
-        before = None if after is None else parse_number_cursor(after)
+        seals = info.context.services.seals
+        try:
+            before = None if after is None else ids.parse_job(seals, after)
+        except NotFound:
+            raise invalid_cursor() from None
         async with info.context.read_from_replica_if_fresh() as session:
             jobs = await queries.page_of_jobs(session, conditions, limit=size + 1, before_id=before)
-        return JobConnection.of(
-            jobs, lambda job: JobEdge(cursor=number_cursor(job.id), node=Job.of(job)), first=size, after=after
-        )
+        nodes = [Job.of(job, seals) for job in jobs]
+        return JobConnection.of(nodes, lambda job: JobEdge(cursor=job.id, node=job), first=size, after=after)
 
     @strawberry.field(
         description="Queue statistics: of the project's jobs, or of all jobs for an ADMIN of the project `default`.",
@@ -81,4 +84,6 @@ class JobQueries:
         caller = info.context.caller
         async with info.context.read() as session:
             scope = None if await info.context.is_server_admin() else caller.project_id
-            return JobStats.of(await queries.job_stats(session, project_id=scope), await cursor_now(session))
+            return JobStats.of(
+                await queries.job_stats(session, project_id=scope), info.context.state_cursor(await cursor_now(session))
+            )

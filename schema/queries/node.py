@@ -91,8 +91,8 @@ async def _project(info: Info, id: str) -> Node | None:
 
 
 async def _job(info: Info, id: str) -> Node | None:
-    job = await info.context.loaders.job.load(ids.parse_number(ids.JOB, id))
-    return None if job is None else Job.of(job)
+    job = await info.context.loaders.job.load(ids.parse_job(info.context.services.seals, id))
+    return None if job is None else Job.of(job, info.context.services.seals)
 
 
 async def _event(info: Info, id: str) -> Node | None:
@@ -100,7 +100,9 @@ async def _event(info: Info, id: str) -> Node | None:
     if found is None:
         return None
     event, cursor = found
-    return (InstanceEvent if event.instance_id is not None else ProjectEvent).of(event, cursor=str(cursor))
+    return (InstanceEvent if event.instance_id is not None else ProjectEvent).of(
+        event, cursor=info.context.services.cursors.of_event(cursor)
+    )
 
 
 async def _registry_auth(info: Info, id: str) -> Node | None:

@@ -51,7 +51,9 @@ class ServerQueries:
             ),
             database=DatabaseInfo(kind=facts.database_kind, version=standing.database_version),
             event_log=EventLogInfo(
-                head=str(standing.head), has_sequencer=standing.has_sequencer, is_followed=facts.is_following
+                head=info.context.state_cursor(standing.head),
+                has_sequencer=standing.has_sequencer,
+                is_followed=facts.is_following,
             ),
             workers=standing.workers,
             limits=ServerLimits(

@@ -13,7 +13,6 @@ from schema.types.money import Money
 from server.billing import is_billed
 from server.clock import now
 from server.enums import InstanceStatus
-from server.events.event import Cursor
 from server.instances.provider.drift import Change
 from server.instances.provider.reconcile import Report
 from server.instances.queries import fleet
@@ -208,10 +207,10 @@ class FleetStats:
     )
 
     @classmethod
-    def of(cls, stats: fleet.FleetStats, cursor: Cursor) -> "FleetStats":
+    def of(cls, stats: fleet.FleetStats, cursor: str) -> "FleetStats":
         return cls(
             stats=stats,
-            cursor=str(cursor),
+            cursor=cursor,
             total=sum(stats.by_status.values()),
             by_status=[StatusCount(status=status, count=count) for status, count in sorted(stats.by_status.items())],
             billed=stats.billed,

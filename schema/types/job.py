@@ -10,8 +10,8 @@ from schema.enums import described
 from schema.ids import Node
 from schema.pagination import Connection, Edge
 from server.conversion import convert
+from server.db.seals import Seals
 from server.db.tables.job import JobStatus
-from server.events.event import Cursor
 from server.queue import queries
 from server.queue.kinds import DECLARED, Priority
 
@@ -92,11 +92,11 @@ class Job(Node):
     finished_at: datetime | None = strawberry.field(description="When it ended.")
 
     @classmethod
-    def of(cls, job: queries.JobView) -> "Job":
+    def of(cls, job: queries.JobView, seals: Seals) -> "Job":
         return convert(
             cls,
             job,
-            id=strawberry.ID(ids.format_number(ids.JOB, job.id)),
+            id=ids.format_job(seals, job.id),
             kind=JobKind.of(job.kind),
             instance_id=strawberry.ID(ids.format_id(ids.INSTANCE, job.instance_id)) if job.instance_id else None,
         )
@@ -143,5 +143,5 @@ class JobStats:
     cursor: str = strawberry.field(description="Position of these numbers in the event log.")
 
     @classmethod
-    def of(cls, stats: queries.JobStats, cursor: Cursor) -> "JobStats":
-        return cls(kinds=[JobKindStats.of(kind) for kind in stats.kinds], workers=stats.workers, cursor=str(cursor))
+    def of(cls, stats: queries.JobStats, cursor: str) -> "JobStats":
+        return cls(kinds=[JobKindStats.of(kind) for kind in stats.kinds], workers=stats.workers, cursor=cursor)

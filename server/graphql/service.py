@@ -84,7 +84,9 @@ class GraphQLService:
         kind, _, secret = authorization.partition(" ")
         if kind.lower() != "bearer" or not secret.strip():
             return None
-        return await self._services.tokens.caller_of(secret.strip(), address=address)
+        caller = await self._services.tokens.caller_of(secret.strip(), address=address)
+        await self._services.seals.load()  # once; before any cursor or job id is read or written
+        return caller
 
     async def authenticate_socket(self, authorization: object, *, address: str = "") -> Caller | None:
         """The same for a socket: a thousand reconnects with one token share one look-up for a second.

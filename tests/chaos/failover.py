@@ -29,9 +29,9 @@ from server.db.database import Database
 from server.db.migrate import upgrade
 from server.db.outages import DATABASE_ERRORS
 from server.enums import Role
-from server.events.replay import cursor_now
 from tests.ha.patroni import Cluster, Node, cluster, why_not
 from tests.ha.resuming_subscriber import ResumingSubscriber
+from tests.support.cursors import head_cursor
 from tests.support.processes import control, free_port, pilotlight
 from tests.support.waiting import until
 
@@ -122,8 +122,7 @@ class Run:
         async with database.write() as session:
             await create_token(session, project="chaos", name="chaos", role=Role.OPERATOR, secret=self._token)
         self._processes = await self._start()
-        async with database.read() as session:
-            start = str(await cursor_now(session))
+        start = await head_cursor(database)
         subscribers = [ResumingSubscriber(start) for _ in range(self._plan.subscribers)]
         async with asyncio.TaskGroup() as tasks:
             watching = [

@@ -37,8 +37,8 @@ from server.db.timeouts import Timeouts
 from server.enums import Role
 from server.events.event import EventType
 from server.events.outbox import append
-from server.events.replay import cursor_now
 from tests.chaos.subscribers import LONGEST_QUIET, Subscriber, SubscriberPool
+from tests.support.cursors import head_cursor
 from tests.support.processes import Pilotlight, free_port, pilotlight
 
 WRITERS = 8
@@ -111,8 +111,7 @@ class Run:
             apis = [await stack.enter_async_context(Api(self._url, port).running()) for port in self._ports]
             for api in apis:
                 await api.answers()
-            async with self._database.read() as session:
-                start = str(await cursor_now(session))
+            start = await head_cursor(self._database)
             subscribers = [Subscriber(number, start, cursor=start) for number in range(plan.subscribers)]
             async with asyncio.TaskGroup() as tasks:
                 watching = [tasks.create_task(self._watching.follow(subscriber)) for subscriber in subscribers]

@@ -1,4 +1,5 @@
 """Injects random faults under load, from a seed; then checks from outside what must hold.
+from tests.support.cursors import head_cursor
 
     python -m tests.chaos.run                                30 minutes
     python -m tests.chaos.run --minutes 3 --seed 7           a short run, and the same faults at the same times again
@@ -27,7 +28,6 @@ from typing import Any
 import aiohttp
 
 from server.db.database import Database
-from server.events.replay import cursor_now
 from tests.chaos.cluster import Cluster, running_cluster
 from tests.chaos.faulty_receiver import FaultyReceiver, receiving
 from tests.chaos.hostile_clients import HostileClient
@@ -37,6 +37,7 @@ from tests.chaos.machine_watch import MachineWatch
 from tests.chaos.schedule import APIS, Fault, dialect_of, each_kind_once, schedule, with_the_provider_away
 from tests.chaos.subscribers import Subscriber, SubscriberPool
 from tests.chaos.verdict import INVARIANTS, Run, Verdict, come_to_rest, judge
+from tests.support.cursors import head_cursor
 
 CALLERS, SUBSCRIBERS = 6, 8
 CUT_EVERY = 6.0  # seconds; mean lifetime of a subscriber's connection
@@ -131,8 +132,7 @@ async def prepare_run(
     load = Load(stage.addresses, stage.secrets.token, seed=seed, receiver_url=receiver.url, pace=pace)
     await _plant(stage, load, receiver)
     database = Database(stage.url, pool_size=1)
-    async with database.read() as session:
-        start = str(await cursor_now(session))
+    start = await head_cursor(database)
     await database.close()
     watching = SubscriberPool(
         stage.secrets.token,

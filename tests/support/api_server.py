@@ -50,6 +50,10 @@ class Server:
     http: aiohttp.ClientSession
     address: str
 
+    def head_cursor(self) -> str:
+        """The cursor behind the newest event that this process has read."""
+        return self.runtime.cursors.of_event(self.runtime.tail.head())
+
     async def ask(
         self, document: str, *, token: str | None, variables: dict[str, Any] | None = None, raw: bytes | None = None
     ) -> Answer:
@@ -150,6 +154,7 @@ async def serving(database_url: str, simulator: Simulator, **overrides: Any) -> 
     )
     async with runtime, aiohttp.ClientSession() as session:
         runtime.follow_events()
+        await runtime.seals.load()
         async with serve_http(runtime, listener):
             yield Server(runtime, simulator, session, address_of(listener))
 

@@ -65,9 +65,9 @@ async def make_things(api: Api) -> Things:
         token,
         made
         | {
-            "job": ids.format_number(ids.JOB, job),
-            "sending_job": ids.format_number(ids.JOB, sending),
-            "failed_job": ids.format_number(ids.JOB, gone),
+            "job": ids.format_job(api.server.runtime.seals, job),
+            "sending_job": ids.format_job(api.server.runtime.seals, sending),
+            "failed_job": ids.format_job(api.server.runtime.seals, gone),
             "delivery": ids.format_id(ids.DELIVERY, delivery.id),
             "operation": ids.format_id(ids.OPERATION, operation),
             "failed_operation": ids.format_id(ids.OPERATION, failed_operation),

@@ -9,7 +9,6 @@ from gql import Client, GraphQLRequest
 from gql.transport.aiohttp import AIOHTTPTransport
 from gql.transport.websockets import WebsocketsTransport
 
-from server.events.event import Cursor
 from tests.support.waiting import until
 
 STORY = ["CREATING", "STARTING", "RUNNING", "HEALTH_CHECKING", "READY"]
@@ -28,6 +27,9 @@ EVENTS = """
       instanceEvents(after: $after, filter: $filter) { id cursor type status instanceId }
     }
 """
+LOG = """query ($after: String) {
+  events(first: 100, after: $after) { nodes { id } pageInfo { hasNextPage endCursor } }
+}"""
 INSTANCE = """
     query ($id: ID!) {
       instance(id: $id) { id name status novitaId version openOperation { id } failure { code message } }
@@ -59,6 +61,16 @@ class GraphQLClient:
 
     async def instance(self, id: str) -> dict[str, Any]:
         return (await self.ask(INSTANCE, id=id))["instance"]
+
+    async def log(self) -> list[str]:
+        """The ids of all events of the project, in the order of the log."""
+        found: list[str] = []
+        page: dict[str, Any] = {"hasNextPage": True, "endCursor": None}
+        while page["hasNextPage"]:
+            answer = (await self.ask(LOG, after=page["endCursor"]))["events"]
+            found += [node["id"] for node in answer["nodes"]]
+            page = answer["pageInfo"]
+        return found
 
     async def becomes(self, id: str, status: str, *, within: float = 30.0) -> dict[str, Any]:
         """Ask until the instance has that status; then it is returned."""
@@ -121,6 +133,7 @@ def story_of(events: list[Event], instance_id: str) -> list[str]:
     return [event["status"] for event in events if event["status"] and event["instanceId"] == instance_id]
 
 
-def positions(events: list[Event]) -> list[int]:
-    """Where in the log their cursors point."""
-    return [Cursor.parse(event["cursor"]).position for event in events]
+def positions(events: list[Event], log: list[str]) -> list[int]:
+    """Where in the project's log they are."""
+    place = {id: number for number, id in enumerate(log)}
+    return [place[event["id"]] for event in events]

@@ -8,6 +8,7 @@ from server.db.tables.job import Job, JobHistory, JobPause, JobSchedule, JobWork
 from server.db.tables.policy import LifetimePolicy, MetricsReading
 from server.db.tables.probe import HealthWatch, ProbeResult
 from server.db.tables.provider import ProviderBalance, ProviderBudget, ProviderIdentity, ProviderObject, UnlinkedCount
+from server.db.tables.seal_key import SealKey
 from server.db.tables.token import Project, Token
 from server.db.tables.webhook import Delivery, DeliveryAttempt, DeliveryStatus, WebhookSecret
 
@@ -39,6 +40,7 @@ __all__ = [
     "ProviderBudget",
     "ProviderIdentity",
     "ProviderObject",
+    "SealKey",
     "Token",
     "UnlinkedCount",
     "WebhookSecret",

@@ -9,7 +9,6 @@ from schema import ids
 from schema.context import Context, Services
 from server.auth.caller import Caller
 from server.enums import Role
-from server.events.event import Cursor
 from server.graphql.documents.document import Document, Operation
 from server.graphql.live.broadcast import Broadcast
 from server.graphql.live.results import ResultEncoder
@@ -62,9 +61,9 @@ class Broadcasts:
             # Another request may have created it meanwhile.
             broadcast = self._running(key) or self._create(key, execution, context)
         else:
-            after = None if cursor is None else Cursor.parse(cursor)
+            after = None if cursor is None else self._services.cursors.parse(cursor)
         if resume_at is not None and broadcast.takes_cursor:
-            after = Cursor.parse(resume_at)
+            after = self._services.cursors.parse(resume_at)
         if not subscriber.is_over:
             broadcast.join(subscriber, after)
 

@@ -33,7 +33,7 @@ async def a_job(api: Api, *, failed: bool = False, project: Any = None) -> str:
                 """),
                 {"id": job_id},
             )
-    return ids.format_number(ids.JOB, job_id)
+    return ids.format_job(api.server.runtime.seals, job_id)
 
 
 async def test_a_job_is_shown_with_what_happened_to_it(api: Api):
@@ -118,7 +118,7 @@ async def test_a_waiting_job_can_be_cancelled_and_a_finished_one_can_not(api: Ap
 
 async def test_a_job_of_an_open_operation_is_not_cancelled_and_the_refusal_says_what_to_use(api: Api):
     accepted = await api.world.create("served")
-    job = ids.format_number(ids.JOB, await api.world.value("SELECT id FROM job"))
+    job = ids.format_job(api.server.runtime.seals, await api.world.value("SELECT id FROM job"))
 
     payload = (
         await api.ask(f'mutation {{ cancelJob(input: {{id: "{job}"}}) {{ job {JOB} errors {{ code message }} }} }}')
@@ -133,7 +133,7 @@ async def test_a_job_of_an_open_operation_is_not_cancelled_and_the_refusal_says_
 
 async def test_a_failed_job_whose_operation_has_ended_is_not_retried(api: Api):
     accepted = await api.world.create("ended")
-    job = ids.format_number(ids.JOB, await api.world.value("SELECT id FROM job"))
+    job = ids.format_job(api.server.runtime.seals, await api.world.value("SELECT id FROM job"))
     async with api.world.database.write() as session:
         await session.execute(
             text("""

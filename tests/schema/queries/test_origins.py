@@ -72,7 +72,7 @@ async def test_request_id_of_another_form_is_replaced(api: Api):
 
 
 async def test_jobs_of_the_server_are_listed_for_its_admin_alone(api: Api):
-    job = ids.format_number(ids.JOB, await api.world.enqueue(CleanUp()))
+    job = ids.format_job(api.server.runtime.seals, await api.world.enqueue(CleanUp()))
     admin, _ = await api.world.new_token("default", Role.ADMIN)
     reader, _ = await api.world.new_token("default", Role.OPERATOR)
     other, _ = await api.world.new_token("another", Role.ADMIN)

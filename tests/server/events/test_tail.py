@@ -66,7 +66,7 @@ async def test_readers_cut_at_random_and_resumed_elsewhere_see_the_log(database:
                 for _ in range(min(rng.randint(1, 60), total - len(record))):
                     event = await anext(events)
                     record.append((event.position, event.id))
-                    cursor = Cursor.parse(str(events.cursor_of(event)))
+                    cursor = events.cursor_of(event)
         return record
 
     async with asyncio.timeout(30):

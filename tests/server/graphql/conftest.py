@@ -143,6 +143,7 @@ async def serving_with(api: Api, **limits: Any) -> AsyncIterator[tuple[Server, G
     )
     async with runtime, aiohttp.ClientSession() as session:
         runtime.follow_events()
+        await runtime.seals.load()
         async with serve_http(runtime, listener) as app:
             await until(lambda: runtime.tail.is_following)
             yield Server(runtime, simulator, session, address_of(listener)), app.state.service

@@ -69,7 +69,7 @@ async def test_another_project_role_selection_name_or_variable_is_another_broadc
         sizes = [len(service.broadcasts)]
         for token, document, variables in (
             (api.token, EVENTS, {}),  # the same
-            (api.token, EVENTS, {"after": str(server.runtime.tail.head())}),  # the same from elsewhere
+            (api.token, EVENTS, {"after": server.head_cursor()}),  # the same from elsewhere
             (reader, EVENTS, {}),
             (api.token, other, {}),
             (api.token, EVENTS, {"filter": {"types": ["instance.changed"]}}),
@@ -86,7 +86,7 @@ async def test_another_project_role_selection_name_or_variable_is_another_broadc
 
 
 async def test_a_resumed_subscriber_gets_the_rest_once_and_joins_the_others(api: Api):
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     written = await write_events(api.world.database, api.caller.project_id, 30)
     async with serving_with(api) as (server, service), AsyncExitStack() as stack:
         whole = await read(server, api.token, start, 30)
@@ -102,7 +102,7 @@ async def test_a_resumed_subscriber_gets_the_rest_once_and_joins_the_others(api:
 
 
 async def test_events_during_a_catch_up_are_neither_lost_nor_duplicated(api: Api):
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     past = await write_events(api.world.database, api.caller.project_id, 40)
     async with serving_with(api) as (server, _), AsyncExitStack() as stack:
         sockets: list[Raw] = []
@@ -123,7 +123,7 @@ async def test_old_messages_are_not_served_again_as_news_of_now(api: Api, execut
     async with serving_with(api) as (server, _), raw(server) as first, raw(server) as second:
         await first.greet(api.token)
         await second.greet(api.token)
-        start = str(server.runtime.tail.head())
+        start = server.head_cursor()
         await first.subscribe()
         await first.settled()
         await write_events(api.world.database, api.caller.project_id)
@@ -193,7 +193,7 @@ async def test_connecting_and_disconnecting_leaves_nothing_behind(api: Api):
 
 
 async def cycles(server: Server, token: str, times: int) -> None:
-    start = str(server.runtime.tail.head())
+    start = server.head_cursor()
 
     async def one(number: int) -> None:
         async with raw(server) as socket:

@@ -41,7 +41,7 @@ async def node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def test_the_reference_client_comes_back_to_another_process_and_misses_nothing(api: Api, node_folder: Path):
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     async with serving_with(api) as (server, service):
         addresses = [f"ws://{each.address}/graphql" for each in (server, api.server)]
         node = await asyncio.create_subprocess_exec(
@@ -89,7 +89,7 @@ async def test_a_client_in_python_runs_subscriptions_queries_and_mutations_on_on
     seen: list[str] = []
     async with Client(transport=transport, fetch_schema_from_transport=True) as session:
         document = gql(EVENTS)
-        document.variable_values = {"after": str(api.server.runtime.tail.head())}
+        document.variable_values = {"after": api.server.head_cursor()}
 
         async def watch() -> None:
             async for result in session.subscribe(document):

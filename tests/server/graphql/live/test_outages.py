@@ -41,7 +41,7 @@ WHOLE = """
 
 
 async def test_an_unreadable_event_is_an_error_in_its_place(api: Api):
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     first = await write_events(api.world.database, api.caller.project_id)
     await write_events(api.world.database, api.caller.project_id, data={"to": "A_STATUS_OF_TOMORROW"})
     last = await write_events(api.world.database, api.caller.project_id)
@@ -121,7 +121,7 @@ async def test_only_pages_of_allowed_origins_get_a_socket(api: Api):
 async def test_a_broadcast_sends_exactly_what_the_library_would(api: Api):
     row = await api.world.put(InstanceStatus.READY, price_per_hour_e5=35_000, labels={"team": "vision"})
     data = {"from": "HEALTH_CHECKING", "to": "READY", "instance": await picture(api, row.id)}
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     for each in (data, {}, {"to": "NO_SUCH_STATUS"}, {**data, "from": None}):
         await write_events(api.world.database, api.caller.project_id, data=each, instance_id=row.id)
     runtime = api.server.runtime

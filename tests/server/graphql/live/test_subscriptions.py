@@ -32,7 +32,7 @@ PAGE = """
 async def test_events_are_filtered_by_labels(api: Api):
     row = await api.world.put(labels={"team": "vision", "tier": "a"})
     data = {"instance": await picture(api, row.id)}
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     await write_events(api.world.database, api.caller.project_id, data={"instance": {**data["instance"], "labels": {}}})
     (wanted,) = await write_events(api.world.database, api.caller.project_id, data=data)
     await write_events(api.world.database, api.caller.project_id)
@@ -51,7 +51,7 @@ async def test_a_filter_has_so_much_of_everything_and_no_more(api: Api):
 
 
 async def test_pages_and_live_events_are_one_log(api: Api):
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     instance_id = new_id()
     written = await write_events(api.world.database, api.caller.project_id, 7, instance_id=instance_id)
     await write_events(api.world.database, await api.world.new_project("other"), 2)
@@ -77,10 +77,10 @@ async def test_pages_and_live_events_are_one_log(api: Api):
 
 
 async def test_an_expired_or_foreign_cursor_is_refused_by_pages_too(api: Api):
-    head = api.server.runtime.tail.head()
+    head, cursors = api.server.runtime.tail.head(), api.server.runtime.cursors
     for after, code in (
-        (str(Cursor(head.epoch + 1, 0)), "CURSOR_EXPIRED"),
-        (str(Cursor(head.epoch, head.position + 1000)), "INVALID_CURSOR"),
+        (cursors.of_event(Cursor(head.epoch + 1, 0)), "CURSOR_EXPIRED"),
+        (cursors.of_state(Cursor(head.epoch, head.position + 1000)), "INVALID_CURSOR"),
         ("nonsense", "INVALID_CURSOR"),
     ):
         assert (await api.ask(PAGE, after=after)).error["code"] == code
@@ -89,7 +89,7 @@ async def test_an_expired_or_foreign_cursor_is_refused_by_pages_too(api: Api):
 
 async def test_events_that_are_no_longer_kept_make_a_cursor_expire(api: Api):
     """As retention would, the oldest events are taken away from under an old cursor."""
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     written = await write_events(api.world.database, api.caller.project_id, 3)
     await until_in_log(api, written[-1])
     await api.world.execute("DELETE FROM event")
@@ -135,7 +135,7 @@ async def test_the_queues_numbers_are_of_the_project_or_for_an_admin_of_all(api:
         for socket in (mine, everything):
             first = await socket.next("jobStats")
             assert (first["workers"], first["kinds"]) == (0, [])
-            assert Cursor.parse(first["cursor"]).epoch == api.server.runtime.tail.head().epoch
+            assert api.server.runtime.cursors.parse(first["cursor"]).epoch == api.server.runtime.tail.head().epoch
         await api.world.enqueue(CleanUp())  # of no project
         stats = await everything.next("jobStats")
         assert [kind["waiting"] for kind in stats["kinds"]] == [1]
@@ -202,7 +202,7 @@ async def test_events_of_pruned_rows_keep_their_snapshots(api: Api):
 
 
 async def test_snapshots_of_live_events_cost_no_query(api: Api):
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     made = await api.create()
     await until(lambda: _is_sequenced(api))
     head = await api.world.value("SELECT head FROM event_log")

@@ -70,7 +70,7 @@ async def stream(
 
 
 async def test_events_come_with_their_cursor_as_id_and_a_reader_resumes_by_it(api: Api):
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     written = await write_events(api.world.database, api.caller.project_id, 4)
     async with stream(api.server, api.token, after=start) as events:
         assert events.response.status == 200
@@ -87,7 +87,7 @@ async def test_events_come_with_their_cursor_as_id_and_a_reader_resumes_by_it(ap
 
 
 async def test_it_works_with_curl(api: Api):
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     written = await write_events(api.world.database, api.caller.project_id, 2)
     query = f'subscription {{ instanceEvents(after: "{start}") {{ id cursor }} }}'
     curl = await asyncio.create_subprocess_exec(
@@ -110,7 +110,7 @@ async def test_it_works_with_curl(api: Api):
 
 
 async def test_a_get_can_watch_as_browsers_do(api: Api):
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     (written,) = await write_events(api.world.database, api.caller.project_id)
     headers = {"accept": "text/event-stream", "authorization": f"Bearer {api.token}"}
     given = {"query": EVENTS, "variables": json.dumps({"after": start})}

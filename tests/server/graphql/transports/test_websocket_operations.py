@@ -132,7 +132,7 @@ async def test_an_operation_that_has_ended_is_sent_once(api: Api):
 
 
 async def test_resuming_at_any_event_gives_exactly_the_rest(api: Api):
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     created = (await api.create(ports=[{"port": 80}]))["instance"]
     await api.world.work_until_status(_row_id(created["id"]), InstanceStatus.READY)
 
@@ -153,7 +153,7 @@ async def test_resuming_at_any_event_gives_exactly_the_rest(api: Api):
 
 
 async def test_events_are_filtered_by_instance_type_and_status(api: Api):
-    start = str(api.server.runtime.tail.head())
+    start = api.server.head_cursor()
     first = (await api.create(name="first"))["instance"]
     second = (await api.create(name="second"))["instance"]
     for each in (first, second):
@@ -178,14 +178,14 @@ async def test_a_cursor_that_was_never_handed_out_is_refused_as_such(api: Api, a
 
 async def test_a_cursor_of_the_future_is_refused_as_such(api: Api):
     head = api.server.runtime.tail.head()
-    after = str(Cursor(head.epoch, head.position + 1_000_000))
+    after = api.server.runtime.cursors.of_event(Cursor(head.epoch, head.position + 1_000_000))
     async with api.server.watching(EVENTS, token=api.token, variables={"after": after}) as socket:
         assert (await socket.error())["code"] == "INVALID_CURSOR"
 
 
 async def test_a_cursor_of_another_log_or_of_dropped_events_has_expired(api: Api):
     head = api.server.runtime.tail.head()
-    other_log = str(Cursor(head.epoch + 1, head.position))
+    other_log = api.server.runtime.cursors.of_event(Cursor(head.epoch + 1, head.position))
     async with api.server.watching(EVENTS, token=api.token, variables={"after": other_log}) as socket:
         error = await socket.error()
     assert (error["code"], error["retryable"]) == ("CURSOR_EXPIRED", False)

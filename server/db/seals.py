@@ -1,0 +1,79 @@
+"""Seals: numbers of all projects become texts that reveal nothing and can't be guessed."""
+
+from datetime import datetime
+from hashlib import blake2b
+from hmac import compare_digest
+
+from sqlalchemy import select
+
+from server.db.database import Database
+from server.db.tables import SealKey
+
+TAG_SIZE = 8  # bytes: one guess in 2**64 is right
+
+
+class Seal:
+    """Deterministic authenticated encryption of a few bytes (the SIV construction, with keyed BLAKE2b).
+
+    Equal data give equal results, so an id stays the same; a result that was not made with the key is not opened.
+    """
+
+    def __init__(self, key: bytes, purpose: bytes) -> None:
+        # Copied for each use, which is faster than to begin with the key each time.
+        self._tag = blake2b(key=blake2b(b"tag", key=key, person=purpose).digest(), digest_size=TAG_SIZE)
+        self._mask = blake2b(key=blake2b(b"mask", key=key, person=purpose).digest())
+
+    def close(self, data: bytes) -> bytes:
+        """Eight bytes longer than the data, at most 64 bytes."""
+        tag = self._tag_of(data)
+        return tag + self._masked(tag, data)
+
+    def open(self, closed: bytes) -> bytes | None:
+        """The data; None if it was not closed with this seal."""
+        tag = closed[:TAG_SIZE]
+        data = self._masked(tag, closed[TAG_SIZE:])
+        return data if compare_digest(tag, self._tag_of(data)) else None
+
+    def _tag_of(self, data: bytes) -> bytes:
+        tag = self._tag.copy()
+        tag.update(data)
+        return tag.digest()
+
+    def _masked(self, tag: bytes, data: bytes) -> bytes:
+        mask = self._mask.copy()
+        mask.update(tag)
+        size = len(data)
+        return (int.from_bytes(data) ^ int.from_bytes(mask.digest()[:size])).to_bytes(size)
+
+
+class Seals:
+    """The seals of one database. `load` must have succeeded once before the others are used."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._cursors: Seal | None = None
+        self._jobs: Seal | None = None
+        self.plain_cursors_until: datetime | None = None
+
+    async def load(self) -> None:
+        if self._jobs is not None:
+            return
+        async with self._database.read() as session:
+            row = (await session.execute(select(SealKey))).scalar_one()
+        self.plain_cursors_until = row.plain_cursors_until
+        self._cursors = Seal(row.key, b"cursor")
+        self._jobs = Seal(row.key, b"job")
+
+    @property
+    def cursors(self) -> Seal:
+        return _loaded(self._cursors)
+
+    @property
+    def jobs(self) -> Seal:
+        return _loaded(self._jobs)
+
+
+def _loaded(seal: Seal | None) -> Seal:
+    if seal is None:
+        raise LookupError("the seals have not been loaded")
+    return seal
