@@ -7,6 +7,7 @@ memory. Each fragment is counted once and multiplied.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, cast
 
 from graphql import (
@@ -43,9 +44,9 @@ Page = int | None
 class Assumed:
     """The lengths of lists without an argument for it; introspection lists are as long as the schema has types."""
 
-    lengths: dict[tuple[str, str], int]
+    lengths: dict[tuple[str, str], float]  # averages
 
-    def of(self, parent: GraphQLNamedType, field: str) -> int:
+    def of(self, parent: GraphQLNamedType, field: str) -> float:
         return self.lengths.get((parent.name, field), ASSUMED)
 
 
@@ -56,10 +57,10 @@ def assumed_for(schema: GraphQLSchema) -> Assumed:
     values = sum(len(getattr(each, "values", ())) for each in types)
     arguments = sum(len(getattr(field, "args", ())) for field in fields)
 
-    def on_average(count: int, of: int) -> int:
-        return -(-count // max(of, 1))
+    def on_average(count: int, of: int) -> float:
+        return count / max(of, 1)
 
-    lengths = {
+    lengths: dict[tuple[str, str], float] = {
         ("__Schema", "types"): len(types),
         ("__Schema", "directives"): len(schema.directives),
         ("__Type", "fields"): on_average(len(fields) - inputs, len(types)),
@@ -149,13 +150,14 @@ class _Count:
         if definition is None or node.selection_set is None:
             return 1
         type = type_of(definition)
-        length = self._length(node, definition)
+        given = self._length(node, definition)
         if not _is_list(type):
-            return 1 + self._set(node.selection_set, named(type), length)
+            return 1 + self._set(node.selection_set, named(type), given)
+        length = given if given is not None else page
         if length is None:
-            length = page if page is not None else self._assumed.of(parent, node.name.value)
+            length = self._assumed.of(parent, node.name.value)
         # Each item is a value as well: an object, which is made even if no field of it is selected.
-        return 1 + length * (1 + self._set(node.selection_set, named(type), None))
+        return 1 + ceil(length * (1 + self._set(node.selection_set, named(type), None)))
 
     def _length(self, node: FieldNode, definition: GraphQLField) -> int | None:
         """The length by the argument `first` or `ids`."""
