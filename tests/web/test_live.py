@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.processes import Up, control, free_port, up
 from tests.support.waiting import until
-from tests.web.browser import Browser, Servant
+from tests.web.browser import Servant
 from tests.web.requests import ask
 
 COUNT = "{ instances { totalCount } }"
@@ -124,7 +124,8 @@ async def test_the_keyboard_filters_selects_and_stops_several(servant: Servant, 
         await _create(running, name=name)
     base = running.graphql_url.removesuffix("/graphql")
     page = await servant.open("keys", f"{base}/")
-    await _all_ready(page, 3)
+    for name in ("blue-1", "blue-2", "red-1"):
+        await page.wait(f".row:has-text('{name}') .chip.good")
 
     await page.press("/")
     assert await page.evaluate("document.activeElement.type") == "search"
@@ -208,13 +209,6 @@ async def test_without_a_development_token_the_page_asks_for_one(servant: Servan
     await until(lambda: page.evaluate("window.refusals > 0"), within=60)
     await page.live()  # what is said of the wrong one is not said of this one
     assert await page.evaluate("sessionStorage.length") == 1
-
-
-async def _all_ready(page: Browser, number: int) -> None:
-    async def are_ready() -> bool:
-        return len(await page.texts(".row:not(.head) .chip.good")) >= number
-
-    await until(are_ready, within=60)
 
 
 async def _create(running: Up, *, name: str, image: str = "nginx") -> str:

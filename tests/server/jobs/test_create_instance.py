@@ -30,8 +30,8 @@ NO_STOCK: dict[str, Any] = {"status": 400, "reason": "INSUFFICIENT_RESOURCE", "m
     ids=lambda fault: fault.kind.value,
 )
 async def test_create_with_a_lost_response_is_found_and_adopted(world: World, fault: Fault):
+    accepted = await world.create("lost")  # its reads of the catalog are not what is to time out
     await world.configure(request_timeout=timedelta(milliseconds=300))
-    accepted = await world.create("lost")
     world.faults(fault)
 
     await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
@@ -58,8 +58,8 @@ async def test_machine_listed_late_is_waited_for_and_not_created_twice(world: Wo
 
 @pytest.mark.parametrize("kind", [FaultKind.ERROR, FaultKind.BAD_GATEWAY, FaultKind.DROP, FaultKind.HANG])
 async def test_nothing_is_created_again_before_the_grace_is_over(world: World, kind: FaultKind):
-    await world.configure(request_timeout=timedelta(milliseconds=200))
     accepted = await world.create("unsure")
+    await world.configure(request_timeout=timedelta(milliseconds=500))
     world.faults(Fault(kind, (CREATE,), times=1))
 
     async def polled_three_times() -> bool:
