@@ -14,8 +14,10 @@ export const TIMEOUT = 60_000;
 
 // One Chromium for all pages, because a start costs more than most tests. Contexts share no cookies, storage or cache.
 let running;
+let users = 0; // counted before the first await: a browser whose last page is closed must not be the one of the next page
 
 export async function open({ width = 1280, height = 800, theme = "light", ...more } = {}) {
+  users += 1;
   running ??= chromium.launch({ executablePath: CHROMIUM, args: ARGUMENTS });
   const browser = await running;
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: theme, reducedMotion: "reduce", ...more });
@@ -36,7 +38,8 @@ export async function open({ width = 1280, height = 800, theme = "light", ...mor
     requests,
     async close() {
       await context.close();
-      if (browser.contexts().length > 0) return;
+      users -= 1;
+      if (users > 0) return;
       running = undefined;
       await browser.close();
     },
