@@ -16,6 +16,7 @@ import structlog
 
 from server.db.database import Database, read_clock
 from server.db.outages import DATABASE_ERRORS
+from server.tasks import stop_task
 
 log = structlog.get_logger(__name__)
 
@@ -92,9 +93,7 @@ class Notifier:
     async def stop(self) -> None:
         if self._task is None:
             return
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await stop_task(self._task)
         self._task = None
 
     def _wake(self, topic: str) -> None:

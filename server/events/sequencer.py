@@ -1,7 +1,6 @@
 """Numbers committed events: one elected process moves them from `outbox` to `event`."""
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from datetime import timedelta
 from time import monotonic
@@ -16,6 +15,7 @@ from server.db.outages import DATABASE_ERRORS
 from server.events.log_identity import PROMOTION_TIMEOUT, LogState, confirm_epoch, record_replication
 from server.events.partitions import PARTITION_SIZE, make_partitions, partitions
 from server.observe import metrics
+from server.tasks import stop_task
 
 log = structlog.get_logger(__name__)
 
@@ -111,9 +111,7 @@ class Sequencer:
         if self._task is None:
             return
         self._terminate()
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await stop_task(self._task)
         self._task = None
 
     async def _run(self) -> None:

@@ -1,7 +1,6 @@
 """Follows the event log: one connection per process reads new events and offers them to all readers."""
 
 import asyncio
-import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
@@ -20,6 +19,7 @@ from server.events.log_identity import LogState, confirm_epoch
 from server.events.reader import BACKLOG_MAX, EventReader
 from server.events.replay import check_cursor, has_reached, page_of_events
 from server.events.ring import Ring
+from server.tasks import stop_task
 
 log = structlog.get_logger(__name__)
 RING_SIZE = 2048  # about a minute of a busy installation, 10 MB; older cursors read the table
@@ -61,9 +61,7 @@ class Tail:
         """Readers that are still open raise Lagging: clients may resume at another process."""
         if self._task is None:
             return
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        await stop_task(self._task)
         self._task = None
         self.is_following = False
         self._ready.clear()

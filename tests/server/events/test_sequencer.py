@@ -53,6 +53,23 @@ async def test_of_two_sequencers_one_leads_and_the_other_takes_over(database: Da
     assert [position for position, _ in log] == list(range(log[0][0], log[0][0] + 6))
 
 
+async def test_it_stops_while_it_makes_a_partition(database: Database, signals: Notifier):
+    blocker = await database.connect()
+    transaction = blocker.transaction()
+    await transaction.start()
+    await blocker.execute("LOCK TABLE event IN SHARE UPDATE EXCLUSIVE MODE")  # a new partition has to wait
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'event'::regclass"
+    sequencer = Sequencer(database, signals, partition_size=1_000_000_000)
+    sequencer.start()
+    try:
+        await until(lambda: blocker.fetchval(waiting))
+        async with asyncio.timeout(10):
+            await sequencer.stop()
+    finally:
+        await transaction.rollback()
+        await blocker.close()
+
+
 async def test_cutting_the_leader_off_again_and_again_loses_and_doubles_nothing(database: Database, signals: Notifier):
     before = await head_of(database)
     instances = await make_instances(database, 8)
