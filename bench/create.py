@@ -68,6 +68,7 @@ async def main(seconds: float) -> bool:
             "NOVITA_RATE_LIMIT": "0",
             "LOG_LEVEL": "warning",
             "DATABASE_POOL_SIZE": "34",
+            "MAX_PENDING_CREATES": "1000000",  # no worker runs while creates are counted
             "RECONCILE_INTERVAL": "1h",
         }
         ready = home / "ready.json"
