@@ -50,6 +50,7 @@ INPUT = {
     "env": [{"key": "MODE", "value": "train"}],
     "labels": [{"key": "team", "value": "vision"}],
 }
+LIMITS_OFF = {"REQUEST_RATE_LIMIT": "0", "REQUEST_RATE_LIMIT_PER_PROJECT": "0"}
 TABLES = ("instance", "operation", "outbox", "job")
 
 
@@ -235,9 +236,7 @@ async def _token(url: str) -> str:
 
 
 def _start(stack: AsyncExitStack, command: list[str], env: dict[str, str]) -> "subprocess.Popen[str]":
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | env | {"REQUEST_RATE_LIMIT": "0"}
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | env | LIMITS_OFF)
     stack.callback(_end, process)
     return process
 
