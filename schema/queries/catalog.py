@@ -23,11 +23,12 @@ from schema.types.catalog import (
     TemplateEdge,
 )
 from server.catalog.offers import offers
+from server.catalog.owners import owned_by_others
 from server.conversion import convert
 from server.enums import InstanceKind, ProviderObjectKind, Role
 from server.errors import Refused
 from server.instances.availability import refuse
-from server.instances.commands.create import refuse_foreign
+from server.instances.commands.create import objects_of, refuse_foreign
 from server.instances.quote import Defaults, quote_draft
 
 MAX_TEXT_LENGTH = 255
@@ -113,7 +114,9 @@ class CatalogQueries:
         defaults = Defaults(services.settings.default_regions, services.settings.estimated_ready_time)
         try:
             draft.check()
-            await refuse_foreign(services.database, draft, by=info.context.caller)
+            project_id = info.context.caller.project_id
+            foreign = await owned_by_others(services.database, objects_of(draft), project_id=project_id)
+            refuse_foreign(draft, foreign)
             quote = await quote_draft(services.catalog, draft, defaults=defaults)
         except Refused as refused:
             return Quote(errors=list(await errors_of(refused, info)))

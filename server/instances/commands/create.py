@@ -1,5 +1,6 @@
 """Accepts a create: every check and lookup first, then all rows in one transaction."""
 
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -7,9 +8,7 @@ import asyncpg
 
 from server.auth.caller import Caller
 from server.catalog.catalog import Catalog, Template
-from server.catalog.owners import owned_by_others
 from server.clock import new_id, now
-from server.db.database import Database
 from server.enums import InstanceKind, ProviderObjectKind
 from server.errors import Invalid, Problem
 from server.instances.availability import refuse
@@ -32,7 +31,9 @@ async def create_instance(
     """Accept a request for an instance; a worker creates it. Every check comes first, so a refusal writes nothing."""
     draft.check(defaults.private_addresses)
     request = request_of(draft, by)
-    conflicts = await creates.find_conflicts(project_id=by.project_id, name=draft.name, key=draft.idempotency_key)
+    conflicts = await creates.find_conflicts(
+        project_id=by.project_id, name=draft.name, key=draft.idempotency_key, objects=objects_of(draft)
+    )
     if conflicts.is_key_used or conflicts.is_name_taken:
         # Before any call of the provider. Two callers at once are caught by the unique indexes below. The name may be
         # taken by an earlier request with this same key, so the key is looked up first.
@@ -41,7 +42,7 @@ async def create_instance(
             return previous
         if conflicts.is_name_taken:
             raise name_taken()
-    await refuse_foreign(creates.database, draft, by=by)
+    refuse_foreign(draft, conflicts.foreign)
     limits = conflicts.policy.applied(
         draft.lifetime, at=now(), server_default=defaults.max_duration, has_gpu=draft.kind is InstanceKind.GPU
     )
@@ -66,25 +67,34 @@ async def create_instance(
     return previous
 
 
-async def refuse_foreign(database: Database, draft: CreateDraft, *, by: Caller) -> None:
+def refuse_foreign(draft: CreateDraft, foreign: Collection[ProviderObjectKind]) -> None:
     """An object that another project created at the provider is as if it were not."""
-    wanted = {
-        (ProviderObjectKind.TEMPLATE, draft.template_id): ("TEMPLATE_NOT_FOUND", "template", "templateId"),
-        (ProviderObjectKind.REGISTRY_AUTH, draft.registry_auth_id): (
+    named = {
+        ProviderObjectKind.TEMPLATE: ("TEMPLATE_NOT_FOUND", "template", draft.template_id, "templateId"),
+        ProviderObjectKind.REGISTRY_AUTH: (
             "REGISTRY_AUTH_NOT_FOUND",
             "registry auth",
+            draft.registry_auth_id,
             "registryAuthId",
         ),
-        (ProviderObjectKind.NETWORK, draft.network_id): ("NETWORK_NOT_FOUND", "network", "networkId"),
+        ProviderObjectKind.NETWORK: ("NETWORK_NOT_FOUND", "network", draft.network_id, "networkId"),
     }
-    foreign = await owned_by_others(database, wanted, project_id=by.project_id)
     problems = [
         Problem(code, f"There is no {noun} {novita_id}.", ("input", field))
-        for (kind, novita_id), (code, noun, field) in wanted.items()
-        if (kind, novita_id) in foreign
+        for kind, (code, noun, novita_id, field) in named.items()
+        if kind in foreign
     ]
     if problems:
         raise Invalid(problems)
+
+
+def objects_of(draft: CreateDraft) -> list[tuple[ProviderObjectKind, str | None]]:
+    """The objects at the provider that the create names."""
+    return [
+        (ProviderObjectKind.TEMPLATE, draft.template_id),
+        (ProviderObjectKind.REGISTRY_AUTH, draft.registry_auth_id),
+        (ProviderObjectKind.NETWORK, draft.network_id),
+    ]
 
 
 def request_of(draft: CreateDraft, by: Caller) -> IdempotentRequest:

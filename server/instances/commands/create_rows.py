@@ -6,7 +6,7 @@ refused on its own: if a constraint rejects one of a batch, the whole statement 
 batch are written one by one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,11 +16,12 @@ import asyncpg
 import orjson
 
 from server.batching import GroupCommit
+from server.catalog.owners import OF_OTHERS, kinds_of, wanted_objects
 from server.db.database import Database
 from server.db.dry_run import DryRun
 from server.db.outages import is_database_unavailable
 from server.db.tables import Instance, Operation
-from server.enums import OperationKind
+from server.enums import OperationKind, ProviderObjectKind
 from server.events import outbox
 from server.events.event import EventType
 from server.instances import operations, transitions
@@ -45,11 +46,15 @@ class Conflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Conflicts:
-    """What a create would collide with, and the project's rules for lifetimes."""
+    """What a create would collide with, and the project's rules for lifetimes.
+
+    `foreign`: kinds of the named objects that belong to another project.
+    """
 
     is_name_taken: bool
     is_key_used: bool
     policy: Policy
+    foreign: frozenset[ProviderObjectKind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class _Name:
     project_id: UUID
     name: str
     key: str | None
+    objects: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +130,18 @@ class CreateBatcher:
             self._insert, largest=1 if self._is_dry_run else BATCH_MAX, at_once=BATCHES_AT_ONCE
         )
 
-    async def find_conflicts(self, *, project_id: UUID, name: str, key: str | None) -> Conflicts:
-        """Whether the name is taken and the key was used; one query for all that ask at the same time."""
+    async def find_conflicts(
+        self,
+        *,
+        project_id: UUID,
+        name: str,
+        key: str | None,
+        objects: Iterable[tuple[ProviderObjectKind, str | None]] = (),
+    ) -> Conflicts:
+        """Whether the name is taken, the key was used and an object is foreign; one query for all that ask at the same
+        time."""
         with span("db.look"):
-            return await self._reads.add(_Name(project_id, name, key))
+            return await self._reads.add(_Name(project_id, name, key, wanted_objects(objects)))
 
     async def insert(self, fields: Mapping[str, Any], request: IdempotentRequest) -> Accepted:
         """Write an instance, its operation, their events, deliveries and jobs.
@@ -144,9 +158,16 @@ class CreateBatcher:
 
     async def _find_conflicts(self, names: Sequence[_Name]) -> list[Conflicts]:
         rows = await self._fetch(
-            CONFLICTS, [each.project_id for each in names], [each.name for each in names], [each.key for each in names]
+            CONFLICTS,
+            [each.project_id for each in names],
+            [each.name for each in names],
+            [each.key for each in names],
+            [each.objects for each in names],
         )
-        return [Conflicts(row[0], row[1], Policy.of(None if row[2] is None else orjson.loads(row[2]))) for row in rows]
+        return [
+            Conflicts(row[0], row[1], Policy.of(None if row[2] is None else orjson.loads(row[2])), kinds_of(row[3]))
+            for row in rows
+        ]
 
     async def _insert(self, creates: Sequence[_Create]) -> list[bool | Exception]:
         """Write a batch; after a constraint error, which rolls back all of it, write its creates one by one."""
@@ -213,14 +234,16 @@ def _statement() -> str:
     return INSERT.format(instance=", ".join(columns(Instance)), operation=", ".join(columns(Operation)))
 
 
-CONFLICTS = """
+CONFLICTS = f"""
     SELECT EXISTS (SELECT FROM instance
                    WHERE project_id = new.project AND name = new.wanted_name AND status <> 'DELETED') AS is_name_taken,
            new.key IS NOT NULL AND
            EXISTS (SELECT FROM idempotency_key AS used
                    WHERE used.project_id = new.project AND used.key = new.key) AS is_key_used,
-           (SELECT to_jsonb(policy) FROM lifetime_policy AS policy WHERE policy.project_id = new.project) AS policy
-    FROM unnest($1::uuid[], $2::text[], $3::text[]) WITH ORDINALITY AS new (project, wanted_name, key, place)
+           (SELECT to_jsonb(policy) FROM lifetime_policy AS policy WHERE policy.project_id = new.project) AS policy,
+           CASE WHEN new.objects IS NOT NULL THEN {OF_OTHERS.format(objects="new.objects", project="new.project")} END
+    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::jsonb[])
+        WITH ORDINALITY AS new (project, wanted_name, key, objects, place)
     ORDER BY place
 """
 
