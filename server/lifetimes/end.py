@@ -37,6 +37,8 @@ OVERDUE_EVERY = timedelta(hours=1)
 READ_TIMEOUT = timedelta(minutes=2)
 REASONS = {StepReason.IDLE: OperationReason.IDLE, StepReason.SCHEDULE: OperationReason.SCHEDULE}
 DATABASE_TIME = text("SELECT clock_timestamp()")
+# What an end that failed leaves in the state until it is repeated; over once the instance is not to end any more.
+FAILED_END: dict[str, None] = dict.fromkeys(("due", "retry_at", "overdue_at"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ async def take_step(
     if step is None:
         await transitions.write_silently(session, instance)
     elif step.at > moment:
-        await _warn(session, instance, step, moment)
+        await _warn(session, await _forget_failed_end(session, instance, step), step, moment)
     elif step.reason is StepReason.IDLE:
         reading, again = await _plan_reading(session, instance, moment, calls_per_minute)
     elif step.reason is StepReason.SCHEDULE:
@@ -84,10 +86,11 @@ async def finish_reading(session: AsyncSession, reading: Reading, verdict: Verdi
             again = await _act(session, instance, step, moment, retry)
         elif verdict.busy_at is not None:
             values = {"busy_at": verdict.busy_at, "idle_since": verdict.idle_since, "known_until": reading.until}
-            await _note(session, instance, **values, blind=None, read_at=None)
+            await _note(session, instance, **FAILED_END, **values, blind=None, read_at=None)
         else:
             blind = int(state.number("blind")) + 1
-            instance = await _note(session, instance, busy_at=reading.until, blind=blind, read_at=None)
+            values = {"busy_at": reading.until, "blind": blind, "read_at": None}
+            instance = await _note(session, instance, **FAILED_END, **values)
             if blind == 2:
                 await _tell(session, EventType.LIFETIME_IDLE_UNKNOWN, instance, since=reading.since)
     await arming.keep(session, await transitions.lock(session, instance.id), at=again)
@@ -95,6 +98,14 @@ async def finish_reading(session: AsyncSession, reading: Reading, verdict: Verdi
 
 async def database_time(session: AsyncSession) -> datetime:
     return (await session.execute(DATABASE_TIME)).scalar_one()
+
+
+async def _forget_failed_end(session: AsyncSession, instance: Instance, step: Step) -> Instance:
+    """A heartbeat has moved the end that failed: it is neither repeated nor overdue."""
+    state = State(instance.lifetime_state)
+    if state.time("due") is None or step.at == state.time("retry_at"):
+        return instance
+    return await _note(session, instance, **FAILED_END)
 
 
 async def _warn(session: AsyncSession, instance: Instance, step: Step, moment: datetime) -> None:
@@ -135,16 +146,20 @@ async def _follow_schedule(
     session: AsyncSession, instance: Instance, step: Step, moment: datetime, retry: timedelta
 ) -> datetime | None:
     """Take the latest scheduled step, if no worker ran at its time and it is not too old; the others are left out."""
-    schedule = None if instance.lifetime is None else read(instance.lifetime).schedule
-    if schedule is None:
+    limits = None if instance.lifetime is None else read(instance.lifetime)
+    if limits is None or limits.schedule is None:
         return None
+    schedule = limits.schedule
     starts = last_fire(schedule.start, schedule.timezone, until=moment)
     stops = last_fire(schedule.stop, schedule.timezone, until=moment)
     times = [(at, kind) for at, kind in ((starts, OperationKind.START), (stops, OperationKind.STOP)) if at is not None]
     latest, kind = max(times, key=lambda each: each[0], default=(step.at, step.action))
-    if kind is step.action and moment - latest < MISSED_AFTER:
+    is_repeated = State(instance.lifetime_state).time("due") is not None  # its stop failed, however long ago
+    is_recent = is_repeated or moment - latest < MISSED_AFTER
+    is_too_late = kind is OperationKind.START and limits.deadline is not None and limits.deadline <= moment
+    if kind is step.action and is_recent and not is_too_late:
         return await _act(session, instance, Step(latest, kind, step.reason), moment, retry)
-    instance = await _note(session, instance, since=moment)
+    instance = await _note(session, instance, **FAILED_END, since=moment)
     values = {"at": step.at, "action": step.action, "reason": step.reason, "outcome": "MISSED"}
     await _tell(session, EventType.LIFETIME_ENDED, instance, **values)
     return None
@@ -168,8 +183,6 @@ async def _act(
     told_at = state.time("overdue_at")
     is_told_again = not is_first and (told_at is None or moment - told_at >= OVERDUE_EVERY)
     values: dict[str, Any] = {"due": due, "retry_at": moment + retry, "read_at": None, "told": None}
-    if step.reason is StepReason.SCHEDULE:
-        values["since"] = moment
     if is_told_again:
         values["overdue_at"] = moment
     changes = {"status_reason": str(step.reason), "lifetime_state": state.with_values(**values)}

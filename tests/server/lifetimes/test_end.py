@@ -9,7 +9,7 @@ import pytest
 from server.clock import now
 from server.enums import InstanceStatus, LifetimeAction, OperationKind
 from server.instances.commands.lifecycle import Target, accept
-from server.instances.limits.spec import Lifetime, Schedule
+from server.instances.limits.spec import Lifetime
 from server.simulator.faults import Fault, FaultKind
 from tests.server.lifetimes.conftest import Ready, age, jobs, last_operation, lifetime_events, run_step
 from tests.support.world import World
@@ -171,17 +171,3 @@ async def test_end_is_announced_once_at_each_warning(world: World, ready: Ready)
     told = await lifetime_events(world, instance_id)
     assert [type for type, _ in told] == ["lifetime.ending", "lifetime.ending"]
     assert [told[0][1]["action"], told[0][1]["reason"]] == ["STOP", "MAX_DURATION"]
-
-
-@pytest.mark.parametrize(("late", "status"), [(30 * MINUTE, "STOPPING"), (2 * HOUR, "READY")])
-async def test_scheduled_stop_is_made_up_for_within_an_hour(world: World, ready: Ready, late: timedelta, status: str):
-    stop = now() - late
-    instance_id = await ready(schedule=Schedule(stop=(f"{stop.minute} {stop.hour} {stop.day} {stop.month} *",)))
-    # No worker has run since the day before.
-    await age(world, instance_id, timedelta(days=1))
-    await run_step(world, instance_id)
-    row = await world.instance(instance_id)
-    assert row["status"] == status
-    (told,) = await lifetime_events(world, instance_id)
-    assert told[1]["outcome"] == ("ACCEPTED" if status == "STOPPING" else "MISSED")
-    assert status == "STOPPING" or row["lifetime_due_at"] > now()
