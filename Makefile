@@ -19,7 +19,7 @@ WORKERS ?= 3
 .DEFAULT_GOAL := help
 .PHONY: help up test check lint types contracts schema errors schema-check schema-lint schema-release deploy-check tests bench-queue bench-fairness bench-client bench-killed \
   bench-simulator bench-create bench-graphql bench-monitor bench-probes bench-live bench-scale bench-observe trace-picture walk chaos chaos-short chaos-outage chaos-create \
-  chaos-mutants chaos-live chaos-queue chaos-failover flood bench-replication \
+  chaos-mutants chaos-live chaos-queue lifetime-races chaos-failover flood bench-replication \
   web web-test web-shots bench-dashboard graphiql format lock clean
 
 help: ## List these commands
@@ -144,6 +144,9 @@ chaos-outage: $(VENV)/.installed ## The provider away for a minute in the middle
 
 bench-scale: $(VENV)/.installed ## The same questions to 1,000 rows and to millions; memory when idle
 	$(BIN)/python -m bench.scale $(ARGS)
+
+lifetime-races: $(VENV)/.installed ## An extension and an end of one lifetime, 1,000 times at once: what was answered holds
+	LIFETIME_RACES=1000 $(BIN)/pytest -q -p no:xdist tests/server/lifetimes/test_extend.py -k race --timeout 390
 
 chaos-queue: $(VENV)/.installed ## 200 workers killed at random under load
 	QUEUE_KILLS=200 $(BIN)/pytest -q tests/server/queue/test_processes.py -k killed --timeout 390
