@@ -20,6 +20,7 @@ REGISTRY_AUTH = "auth"
 PRODUCT = "prod"
 NETWORK = "net"
 PREWARM = "pre"
+PROVIDER_JOB = "pjob"
 
 UNUSED_ID = UUID(int=0)  # no row has this id
 

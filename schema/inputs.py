@@ -90,6 +90,11 @@ def are_unique(pairs: Sequence[KeyValueInput]) -> bool:
     return len({pair.key for pair in pairs}) == len(pairs)
 
 
+def stated_secrets(pairs: Sequence[EnvVariableInput]) -> tuple[tuple[str, bool], ...]:
+    """Whether a variable is secret, where the caller says so."""
+    return tuple(sorted((each.key, each.secret) for each in pairs if each.secret is not None))
+
+
 def build_input(cls: type, value: Mapping[str, Any], context: InputContext) -> object:
     """Strawberry's `from_input` hook: the same object as without it, with field types resolved once.
 

@@ -12,6 +12,7 @@ from schema.mutations.bulk import BulkMutations
 from schema.mutations.create import InstanceMutations
 from schema.mutations.fleet import FleetMutations
 from schema.mutations.health import HealthMutations
+from schema.mutations.images import ImageMutations
 from schema.mutations.jobs import JobMutations
 from schema.mutations.lifecycle import LifecycleMutations
 from schema.mutations.lifetimes import LifetimeMutations
@@ -60,6 +61,7 @@ class Mutation(
     InstanceMutations,
     LifecycleMutations,
     LifetimeMutations,
+    ImageMutations,
     BulkMutations,
     OperationMutations,
     FleetMutations,

@@ -32,6 +32,13 @@ class OperationKind(StrEnum):
     DELETE = "DELETE"
 
 
+class OperationAction(StrEnum):
+    """What an UPDATE does, where it is more than a change of ports or disk. Older processes read the kind only."""
+
+    SAVE_IMAGE = "SAVE_IMAGE"
+    UPGRADE = "UPGRADE"
+
+
 class OperationStatus(StrEnum):
     """Status of an operation."""
 

@@ -20,6 +20,7 @@ from schema.inputs import (
     ToolInput,
     are_unique,
     mapping,
+    stated_secrets,
 )
 from schema.mutations.payloads import InstancePayload
 from schema.permissions import Requires
@@ -144,7 +145,7 @@ class CreateInstanceInput(MutationInput):
             regions=tuple(self.regions or ()),
             max_hourly_price_e5=None if price is None else price.amount_micros // MICROS_PER_E5,
             env=None if self.env is None else mapping(self.env),
-            secret_env=tuple(sorted((each.key, each.secret) for each in self.env or [] if each.secret is not None)),
+            secret_env=stated_secrets(self.env or []),
             ports=None if self.ports is None else tuple(drafts.Port(port.port, port.type) for port in self.ports),
             tools=None if self.tools is None else tuple(Tool.of(tool.name, tool.port) for tool in self.tools),
             network_id=None if self.network_id is None else ids.provider_id(ids.NETWORK, self.network_id),

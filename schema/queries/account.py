@@ -1,7 +1,10 @@
-"""Queries of the provider account: account, networks, prewarms, prewarmQuota."""
+"""Queries of the provider account: account, networks, prewarms, prewarmQuota, providerJobs."""
+
+from typing import Annotated
 
 import strawberry
 
+from schema import ids
 from schema.context import Info, visible_to
 from schema.inputs import After, First
 from schema.permissions import Requires, RequiresServerAdmin
@@ -15,8 +18,10 @@ from schema.types.account import (
     PrewarmEdge,
     PrewarmQuota,
 )
+from schema.types.provider_job import ProviderJob, ProviderJobConnection, ProviderJobEdge
 from server.account.balance import read_account
 from server.account.prewarms import all_prewarms, prewarm_quota
+from server.account.provider_jobs import jobs_of_project
 from server.conversion import convert
 from server.enums import ProviderObjectKind, Role
 
@@ -73,3 +78,27 @@ class AccountQueries:
         account = info.context.services.account
         account.live_reads.take(info.context.caller)
         return convert(PrewarmQuota, await prewarm_quota(account))
+
+    @strawberry.field(
+        description="Jobs that the provider runs or ran for the project's machines, newest first: saved images and "
+        "migrations. Read live.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def provider_jobs(
+        self,
+        info: Info,
+        instance_id: Annotated[
+            strawberry.ID | None, strawberry.argument(description="Only those of this instance.")
+        ] = None,
+        first: First = 100,
+        after: After = None,
+    ) -> ProviderJobConnection:
+        only = None if instance_id is None else ids.parse_or_unused(ids.INSTANCE, instance_id)
+        return ProviderJobConnection.page_of(
+            await jobs_of_project(info.context.services.account, by=info.context.caller, instance_id=only),
+            ProviderJobEdge,
+            ProviderJob.of,
+            key=lambda owned: owned.job.id,
+            first=first,
+            after=after,
+        )

@@ -18,6 +18,7 @@ from schema.types.event import InstanceEvent, ProjectEvent
 from schema.types.instance import Instance
 from schema.types.job import Job
 from schema.types.operation import Operation
+from schema.types.provider_job import ProviderJob
 from schema.types.token import Project, Token
 from schema.types.webhook import WebhookDelivery
 from server.enums import InstanceKind, Role
@@ -131,4 +132,5 @@ LOADERS: dict[str, Callable[[Info, str], Awaitable[Node | None]]] = {
     ids.PRODUCT: _product,
     ids.NETWORK: Network.load,
     ids.PREWARM: Prewarm.load,
+    ids.PROVIDER_JOB: ProviderJob.load,
 }

@@ -29,7 +29,7 @@ described(
         "STOP": "Stop an instance.",
         "RESTART": "Restart an instance.",
         "MIGRATE": "Migrate an instance to another node of its region.",
-        "UPDATE": "Change an instance without a restart.",
+        "UPDATE": "Change an instance; see `action`.",
         "DELETE": "Delete an instance.",
     },
 )
@@ -52,12 +52,12 @@ described(
         "WAITING": "Waiting for a worker.",
         "PLACING": "Choosing region and product, and creating it at the provider.",
         "STARTING": "Calling the provider to start it.",
-        "RESTARTING": "Calling the provider to restart it.",
+        "RESTARTING": "Calling the provider to restart or upgrade it.",
         "MIGRATING": "Calling the provider to migrate it.",
         "PROVISIONING": "Accepted by the provider; the machine is starting.",
         "CHECKING_HEALTH": "The machine is running; its endpoints are being probed.",
         "STOPPING": "Stopping the machine.",
-        "UPDATING": "Applying the change at the provider.",
+        "UPDATING": "Applying the change at the provider, or saving the image there.",
         "DELETING": "Deleting the machine.",
         "OVER": "Ended, with any result.",
     },
@@ -121,6 +121,10 @@ class OperationState:
 
     token_row_id: strawberry.Private[UUID | None]
     kind: OperationKind = strawberry.field(description="Kind.")
+    action: str | None = strawberry.field(
+        description="What an UPDATE does beyond a change of ports or disk: SAVE_IMAGE or UPGRADE. Null otherwise. "
+        "Expect others."
+    )
     status: OperationStatus = strawberry.field(description="Status.")
     phase: OperationPhase = strawberry.field(description="Current step.")
     progress: int = strawberry.field(

@@ -57,6 +57,17 @@ CODES = (
         "Use an id of the query registryAuths, or store the credential at the provider first.",
     ),
     ErrorCode(
+        "IMAGE_NOT_SAVED",
+        "The provider's job that saves the instance as an image failed.",
+        "Read the message; check the image's name and that its credential may push, then call saveImage again.",
+    ),
+    ErrorCode(
+        "IMAGE_SAVE_INTERRUPTED",
+        "The provider's job that saves the instance as an image was interrupted.",
+        "Call saveImage again if the image is still wanted.",
+        retryable=True,
+    ),
+    ErrorCode(
         "CONTAINER_EXITED",
         "The container ended by itself; `Instance.exit` has its code and the provider's message.",
         "Check the command and the image's logs at the provider, then start it again; a container must keep running.",

@@ -23,6 +23,17 @@ CODES = (
     _missing("job"),
     _missing("delivery"),
     _missing("event"),
+    ErrorCode(
+        "PROVIDER_JOB_NOT_FOUND",
+        "The provider has no such job of a machine of this project.",
+        "Use an id of the query providerJobs.",
+    ),
+    ErrorCode(
+        "MIGRATION_JOB_NOT_BREAKABLE",
+        "The provider does not interrupt migrations.",
+        "Wait for its end, or delete the instance.",
+    ),
+    ErrorCode("PROVIDER_JOB_ENDED", "The provider's job has ended.", "Nothing: there is nothing to interrupt."),
     ErrorCode("CACHE_NOT_FOUND", "There is no cache with this name.", "Use a name of the query cacheStats."),
     ErrorCode("MACHINE_NOT_FOUND", "The provider has no such machine.", "Use an id of `fleet`."),
     ErrorCode(
@@ -97,6 +108,7 @@ CODES = (
             ("RESTARTABLE", "restart"),
             ("MIGRATABLE", "migrate"),
             ("UPDATABLE", "update"),
+            ("UPGRADABLE", "upgrade"),
         )
     ),
     ErrorCode("INSTANCE_DELETED", "The instance is deleted.", "Create another."),
@@ -109,6 +121,12 @@ CODES = (
         "MACHINE_HAS_INSTANCE",
         "The machine was created for an instance that has another name.",
         "Adopt it without a name.",
+    ),
+    ErrorCode(
+        "INSTANCE_NOT_EXITED",
+        "Only an exited instance can be saved as an image.",
+        "Stop it with stopInstance, and call saveImage when it is EXITED.",
+        retryable=True,
     ),
     ErrorCode("MACHINE_NOT_ADOPTABLE", "The machine's state does not allow to adopt it.", "Wait until it runs."),
     ErrorCode(

@@ -136,15 +136,12 @@ class CreateDraft:
                 "millionths. 0.35 USD is amountMicros 350000."
             )
             yield _problem("INVALID_MAX_HOURLY_PRICE", message, "maxHourlyPrice")
-        if self.command is not None and (len(self.command) > MAX_COMMAND or not is_storable(self.command)):
-            yield _problem("INVALID_COMMAND", f"The command has at most {MAX_COMMAND} characters.", "command")
-        if self.entrypoint is not None and (len(self.entrypoint) > MAX_COMMAND or not is_storable(self.entrypoint)):
-            yield _problem("INVALID_ENTRYPOINT", f"The entrypoint has at most {MAX_COMMAND} characters.", "entrypoint")
+        yield from command_problems(self.command, self.entrypoint)
         if self.network_id is not None and not _is_filled(self.network_id, MAX_NAME):
             yield _problem("INVALID_NETWORK_ID", "A network's id must not be empty.", "networkId")
         if self.idempotency_key is not None and not _is_filled(self.idempotency_key, MAX_KEY):
             yield _problem("INVALID_IDEMPOTENCY_KEY", f"The key has 1 to {MAX_KEY} characters.", "idempotencyKey")
-        yield from _env_problems(self.env or {})
+        yield from env_problems(self.env or {})
         yield from port_problems(self.ports or ())
         yield from tool_problems(self.tools or (), {port.port: port.type for port in self.ports or ()})
         yield from label_problems(self.labels)
@@ -178,15 +175,26 @@ class CreateDraft:
             yield _problem(
                 "INVALID_TEMPLATE_ID", "A template's id must not be empty or a number below 1.", "templateId"
             )
-        if self.image is not None and not _is_filled(self.image, MAX_IMAGE):
-            yield _problem("INVALID_IMAGE", f"The image's name has 1 to {MAX_IMAGE} characters.", "image")
-        if self.registry_auth_id is not None and not _is_filled(self.registry_auth_id, MAX_NAME):
-            yield _problem("INVALID_REGISTRY_AUTH_ID", "A registry auth's id must not be empty.", "registryAuthId")
+        yield from image_problems(self.image, self.registry_auth_id)
 
 
 def name_problems(name: str, path: tuple[str, ...]) -> Iterator[Problem]:
     if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
         yield Problem("INVALID_INSTANCE_NAME", f"A name has 1 to {MAX_NAME} printable characters.", path)
+
+
+def image_problems(image: str | None, registry_auth_id: str | None) -> Iterator[Problem]:
+    if image is not None and not _is_filled(image, MAX_IMAGE):
+        yield _problem("INVALID_IMAGE", f"The image's name has 1 to {MAX_IMAGE} characters.", "image")
+    if registry_auth_id is not None and not _is_filled(registry_auth_id, MAX_NAME):
+        yield _problem("INVALID_REGISTRY_AUTH_ID", "A registry auth's id must not be empty.", "registryAuthId")
+
+
+def command_problems(command: str | None, entrypoint: str | None) -> Iterator[Problem]:
+    if command is not None and (len(command) > MAX_COMMAND or not is_storable(command)):
+        yield _problem("INVALID_COMMAND", f"The command has at most {MAX_COMMAND} characters.", "command")
+    if entrypoint is not None and (len(entrypoint) > MAX_COMMAND or not is_storable(entrypoint)):
+        yield _problem("INVALID_ENTRYPOINT", f"The entrypoint has at most {MAX_COMMAND} characters.", "entrypoint")
 
 
 def webhook_problems(url: str | None, private_addresses: PrivateAddresses) -> Iterator[Problem]:
@@ -215,7 +223,7 @@ def label_problems(labels: Mapping[str, str]) -> Iterator[Problem]:
             )
 
 
-def _env_problems(env: Mapping[str, str]) -> Iterator[Problem]:
+def env_problems(env: Mapping[str, str]) -> Iterator[Problem]:
     if len(env) > MAX_ENV:
         yield _problem("INVALID_ENV", f"At most {MAX_ENV} environment variables fit.", "env")
     for key, value in env.items():

@@ -88,8 +88,10 @@ async def set_phase(session: AsyncSession, operation_id: UUID, phase: OperationP
     )
 
 
-async def mark_asked(session: AsyncSession, operation_id: UUID, *, run: str | None) -> Operation | None:
-    """Write that the provider is about to be called, and the machine's present run. None if it has already ended.
+async def mark_asked(session: AsyncSession, operation_id: UUID, *, run: str | None, **seen: Any) -> Operation | None:
+    """Write that the provider is about to be called, the machine's present run, and what else was `seen` of it.
+
+    None if the operation has already ended.
 
     Commit this before the call: from here on the operation can't be cancelled, and a job that takes over checks the
     provider's state before it repeats the call. No event: nothing has happened yet.
@@ -97,15 +99,15 @@ async def mark_asked(session: AsyncSession, operation_id: UUID, *, run: str | No
     operation = await lock_open(session, operation_id)
     if operation is None:
         return None
-    before = operation.before | {"run": operation.before.get("run", run), "answer": None}
+    before = operation.before | seen | {"run": operation.before.get("run", run), "answer": None}
     return await _write_silently(session, operation_id, {"asked_at": now(), "before": before})
 
 
-async def mark_accepted(session: AsyncSession, operation_id: UUID) -> None:
+async def mark_accepted(session: AsyncSession, operation_id: UUID, **answer: Any) -> None:
     """Write that the provider accepted the call: it is not asked again, however long nothing is visible."""
     operation = await lock_open(session, operation_id)
     if operation is not None and not is_accepted(operation):
-        await _write_silently(session, operation_id, {"before": operation.before | {"accepted": True}})
+        await _write_silently(session, operation_id, {"before": operation.before | answer | {"accepted": True}})
 
 
 def is_accepted(operation: Operation) -> bool:
@@ -181,6 +183,8 @@ async def fail(
 def _ended(operation: Operation) -> dict[str, Any]:
     moment = now()
     return {
+        # The instance has the variables of an upgrade by now, or never gets them.
+        "wanted": {name: value for name, value in operation.wanted.items() if name != "env"},
         "phase": OperationPhase.OVER,
         "finished_at": moment,
         "started_at": operation.started_at or moment,

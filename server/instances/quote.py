@@ -49,7 +49,7 @@ async def quote_draft(catalog: Catalog, draft: CreateDraft, *, defaults: Default
         _known_regions(catalog, draft),
         _prefetch(catalog, draft, defaults),
         _network_region(catalog, draft),
-        _known_auth(catalog, draft.registry_auth_id, ("input", "registryAuthId")),
+        known_auth(catalog, draft.registry_auth_id, ("input", "registryAuthId")),
     )
     if catalog.is_cached(template_id=draft.template_id):
         looked_up = [await _outcome(step) for step in steps]
@@ -63,7 +63,7 @@ async def quote_draft(catalog: Catalog, draft: CreateDraft, *, defaults: Default
         raise failures[0]
     template = looked_up[0] if isinstance(looked_up[0], Template) else None
     if template is not None and draft.registry_auth_id is None:
-        await _known_auth(catalog, template.image_auth_id, TEMPLATE_PATH)
+        await known_auth(catalog, template.image_auth_id, TEMPLATE_PATH)
     if isinstance(looked_up[3], str):
         draft = replace(draft, region=None, regions=(looked_up[3],))
     requirements = await _requirements(catalog, draft, defaults, template)
@@ -170,7 +170,7 @@ async def _known_regions(catalog: Catalog, draft: CreateDraft) -> None:
         raise Invalid(problems)
 
 
-async def _known_auth(catalog: Catalog, auth_id: str | None, path: tuple[str, ...]) -> None:
+async def known_auth(catalog: Catalog, auth_id: str | None, path: tuple[str, ...]) -> None:
     """With an unknown credential the provider would create a machine, bill it, and fail to pull its image."""
     if auth_id is None:
         return

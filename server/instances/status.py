@@ -6,7 +6,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from server.db.tables import Instance, InstanceLike
-from server.enums import InstanceStatus, OperationKind
+from server.enums import InstanceStatus, OperationAction, OperationKind
 from server.errors import IllegalTransition
 from server.queue.kinds import MigrateInstance, RestartInstance, StartInstance, StopInstance, Work
 
@@ -66,6 +66,7 @@ class Verb:
     to: InstanceStatus | None = None
     work: Callable[[UUID, UUID], Work] | None = None
     is_estimated: bool = False
+    action: OperationAction | None = None
 
 
 # FAILED is not final: a machine that failed its checks still runs, and may be stopped, restarted or migrated.
@@ -124,9 +125,10 @@ def refuse_illegal(verb: Verb, instance: Instance) -> None:
     status = InstanceStatus(instance.status)
     if _is_allowed(verb, status, has_machine=has_machine(instance)):
         return
-    message = f"{verb.kind.capitalize()} is not allowed while the instance is {status}."
+    name = str(verb.action or verb.kind)
+    message = f"{name.capitalize()} is not allowed while the instance is {status}."
     if status in verb.sources:
-        message = f"The provider has no machine for it, so there is nothing to {verb.kind.lower()}."
+        message = f"The provider has no machine for it, so there is nothing to {name.lower()}."
     raise IllegalTransition(verb.refusal, message, current=status, allowed=sorted(TRANSITIONS[status]))
 
 

@@ -76,6 +76,8 @@ async def drive(
     finish: Callable[[AsyncSession, Loaded, RemoteInstance], Awaitable[object]] | None = None,
     settles_after: timedelta | None = None,
     follows_by_polls: bool = False,
+    check: Callable[[Loaded], Awaitable[Reason | None]] | None = None,
+    accepted: Callable[[AsyncSession, Loaded], Awaitable[object]] | None = None,
 ) -> Outcome:
     """One run of a handler that changes a machine by one provider call.
 
@@ -84,7 +86,8 @@ async def drive(
     `waits_for_jobs` polls until they end. `finish` writes the result; without it a monitor job follows the machine
     until it runs. With `settles_after`, an accepted call is never sent again, and counts as done after that time even
     if nothing is visible yet. With `follows_by_polls`, an accepted call is followed by polls that machines share:
-    `is_done` then sees what a page of the provider's list has, which is less than a machine's own details.
+    `is_done` then sees what a page of the provider's list has, which is less than a machine's own details. `check` runs
+    before the call is recorded, and returns a Reason not to send it. `accepted` writes what is true from then on.
     """
     loaded = await load(work, ctx, phase)
     if loaded is None:
@@ -106,7 +109,7 @@ async def drive(
             return await fail_gone(work, ctx)
         if is_done(loaded, remote):
             if finish is None:
-                return await start_monitor(work, loaded, ctx)
+                return await start_monitor(work, loaded, ctx, accepted)
             return await _succeed(work, loaded, remote, finish, ctx)
         if finish is not None and settles_after is not None and operations.is_accepted(loaded.operation):
             if _asked_for(loaded) > settles_after:
@@ -122,9 +125,12 @@ async def drive(
             return outcome
         if waits_for_jobs and remote.jobs:
             return await poll_again(work, loaded, remote, ctx)
+        reason = None if check is None else await check(loaded)
+        if reason is not None:
+            return await fail_and_revert(work, ctx, reason, last_seen=state_of(remote))
         if not await call_provider(loaded, remote, request.send, ctx):
             return Done()
-        return await start_monitor(work, loaded, ctx) if finish is None else Again(after=FIRST_POLL_AFTER)
+        return await start_monitor(work, loaded, ctx, accepted) if finish is None else Again(after=FIRST_POLL_AFTER)
     except NovitaError as error:
         return await on_provider_error(error, work, loaded, ctx)
 
@@ -207,7 +213,7 @@ async def unresolved_call(
         return None
     waited = now() - asked_at
     is_accepted = operations.is_accepted(loaded.operation)
-    timeout = SETTLE_TIMEOUT if answer or (repeatable and not is_accepted) else _unresolved_timeout(ctx)
+    timeout = SETTLE_TIMEOUT if answer or (repeatable and not is_accepted) else unresolved_timeout(ctx)
     if waited < timeout:
         return Again(after=growing_pause(waited, longest=POLL_INTERVAL_MAX))
     if answer:
@@ -220,11 +226,18 @@ async def unresolved_call(
     return None
 
 
-async def start_monitor(work: OperationWork, loaded: Loaded, ctx: JobContext) -> Outcome:
+async def start_monitor(
+    work: OperationWork,
+    loaded: Loaded,
+    ctx: JobContext,
+    accepted: Callable[[AsyncSession, Loaded], Awaitable[object]] | None = None,
+) -> Outcome:
     """The call was accepted: a monitor job polls the machine until it runs."""
     async with ctx.write() as session:
         if await operations.set_phase(session, work.operation_id, OperationPhase.PROVISIONING) is None:
             return Done()
+        if accepted is not None:
+            await accepted(session, loaded)
         instance = await transitions.lock(session, work.instance_id)
         if instance.run_accepted_at is None:  # else a restart or a migration, which go on with the run
             await transitions.write_silently(session, instance, run_accepted_at=now())
@@ -287,6 +300,6 @@ async def fail_and_revert(
     return Done()
 
 
-def _unresolved_timeout(ctx: JobContext) -> timedelta:
+def unresolved_timeout(ctx: JobContext) -> timedelta:
     """How long after a call was recorded its effect may still appear: see `create_instance`."""
     return ctx.settings.request_deadline + ctx.settings.request_timeout + ctx.settings.create_grace

@@ -159,6 +159,20 @@ class UpdateInstance(OperationWork):
 
 
 @dataclass(frozen=True, slots=True)
+class SaveImage(OperationWork):
+    """Save an exited instance as an image, and follow the provider's job to its end."""
+
+    kind = "SAVE_IMAGE"
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeInstance(OperationWork):
+    """Change the image and start settings of an instance on its machine."""
+
+    kind = "UPGRADE_INSTANCE"
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteInstance(OperationWork):
     """Delete an instance at the provider and wait until it is gone."""
 

@@ -14,6 +14,7 @@ from server.simulator import lifecycle, validation
 from server.simulator.dialect import BadDialect
 from server.simulator.faults import Fault, FaultKind
 from server.simulator.requests import ApiRequest, JsonObject, ProviderRefusal, bad_param
+from server.simulator.routes.jobs import fail_job
 from server.simulator.routes.logs import LOGS, add_line, serve_log
 from server.simulator.world import World
 
@@ -50,6 +51,7 @@ def control_routes(world: World) -> list[BaseRoute]:
         route("/instances/{id}/log", control.append_log, "POST"),
         Route("/instances/{id}/log/{which}", serve_log(world), methods=["GET"]),
         route("/instances/{id}/load", control.set_load, "POST"),
+        route("/jobs/{id}/fail", control.fail_job, "POST"),
     ]
 
 
@@ -209,6 +211,10 @@ class ControlApi:
         load = float(percent) if isinstance(percent, int | float) else None
         self._world.loads.setdefault(instance.id, []).append((float(since), float(until), load))
         return {"loads": len(self._world.loads[instance.id])}
+
+    def fail_job(self, body: JsonObject, key: str) -> object:
+        """Make a job that has not ended fail, with this message."""
+        return fail_job(self._world, key, validation.text(body, "message", default="the job failed"))
 
 
 # The fields of a fault in JSON, with their types.

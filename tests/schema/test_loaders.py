@@ -33,7 +33,10 @@ LISTS = {
     "nodes": lambda made, size: {"ids": made[:size]},
 }
 # Not out of the database, or without rows here: the events of a project use the statement of `events`.
-WHOLE = {"projectEvents", "products", "regions", "templates", "registryAuths", "networks", "prewarms", "cacheStats"}
+WHOLE = {
+    *("projectEvents", "products", "regions", "templates", "registryAuths"),
+    *("networks", "prewarms", "providerJobs", "cacheStats"),
+}
 
 
 @pytest.fixture(scope="module")

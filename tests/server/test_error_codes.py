@@ -50,8 +50,9 @@ def test_every_code_in_the_sources_has_a_row():
 
 def test_every_row_is_used():
     sources = "\n".join(file.read_text() for file in _sources())
-    nouns = {*NOUNS.values(), *re.findall(r'NotFound\("(\w+)"', sources)}
-    words = {*re.findall(r"\b[A-Z][A-Z0-9_]+\b", sources), *(f"{noun.upper()}_NOT_FOUND" for noun in nouns)}
+    nouns = {*NOUNS.values(), *re.findall(r'NotFound\("([\w ]+)"', sources)}
+    missing = {f"{noun.upper().replace(' ', '_')}_NOT_FOUND" for noun in nouns}
+    words = {*re.findall(r"\b[A-Z][A-Z0-9_]+\b", sources), *missing}
 
     assert sorted(BY_CODE.keys() - words) == []
 

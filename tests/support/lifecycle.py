@@ -27,7 +27,9 @@ STOP = "POST /gpu/instance/stop"
 RESTART = "POST /gpu/instance/restart"
 MIGRATE = "POST /gpu/instance/migrate"
 EDIT = "POST /gpu/instance/edit"
-CHANGES = (START, STOP, RESTART, MIGRATE, EDIT, "POST /gpu/instance/delete", "POST /gpu/instance/upgrade")
+UPGRADE = "POST /gpu/instance/upgrade"
+SAVE_IMAGE = "POST /job/save/image"
+CHANGES = (START, STOP, RESTART, MIGRATE, EDIT, "POST /gpu/instance/delete", UPGRADE, SAVE_IMAGE)
 
 # The provider call of each operation.
 ROUTES = {
@@ -158,6 +160,14 @@ class Dying(NovitaClient):
 
     async def edit_instance(self, *args: Any, **options: Any) -> None:
         await super().edit_instance(*args, **options)
+        raise asyncio.CancelledError
+
+    async def upgrade_instance(self, *args: Any, **options: Any) -> None:
+        await super().upgrade_instance(*args, **options)
+        raise asyncio.CancelledError
+
+    async def save_image(self, *args: Any, **options: Any) -> str:
+        await super().save_image(*args, **options)
         raise asyncio.CancelledError
 
 

@@ -5,6 +5,7 @@ from server.enums import InstanceStatus, Role
 from server.webhooks import deliveries
 from tests.support.api import Api
 from tests.support.machines import make_running
+from tests.support.world import World
 
 
 class Things:
@@ -60,7 +61,7 @@ async def make_things(api: Api) -> Things:
     )
     await world.execute("INSERT INTO job_pause (kind) VALUES ('RECONCILE')")
     (machine,) = await make_running(world, 1)
-    objects = await make_objects(api)
+    objects = {**await make_objects(api), "providerJob": make_provider_job(world, "m2")}
     return Things(
         token,
         made
@@ -76,6 +77,25 @@ async def make_things(api: Api) -> Things:
             **objects,
         },
     )
+
+
+def make_provider_job(world: World, novita_id: str) -> str:
+    """A job of the provider that saves this machine as an image, and does not end by itself."""
+    simulated = world.simulator.world
+    record = {
+        "Id": f"job-of-{novita_id}",
+        "user": "1",
+        "type": "saveImage",
+        "envs": [],
+        "logAddress": "",
+        "createdAt": "1760000000",
+        "instanceId": novita_id,
+        "broken": False,
+        "runs_at_sim": 0,
+        "ends_at_sim": 1e12,
+    }
+    simulated.put("job", str(record["Id"]), record)
+    return ids.format_provider_id(ids.PROVIDER_JOB, str(record["Id"]))
 
 
 async def make_objects(api: Api) -> dict[str, str]:

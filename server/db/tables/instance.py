@@ -218,6 +218,7 @@ class Operation(Base):
     project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"))
     instance_id: Mapped[UUID] = mapped_column(ForeignKey("instance.id"))
     kind: Mapped[str]
+    action: Mapped[str | None]  # an OperationAction; null: what the kind says
     status: Mapped[str]
     phase: Mapped[str]
     version: Mapped[int] = mapped_column(server_default=text("1"))
@@ -239,7 +240,7 @@ class Operation(Base):
     # The instance's state when the operation was accepted, to revert to if the provider refuses; and the machine's run
     # before the provider was called.
     before: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
-    # The changes of an UPDATE.
+    # The changes of an UPDATE. Environment variables among them are erased when it ends.
     wanted: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
     # Of the instance when the operation succeeded.
     product_name: Mapped[str | None]

@@ -160,6 +160,7 @@ async def begin_verb(
     usual: timedelta | None = None,
     changes: Mapping[str, Any] | None = None,
     reason: OperationReason | None = None,
+    wanted: Mapping[str, Any] | None = None,
 ) -> Accepted:
     """Begin a verb on a locked instance without an open operation: for the token `by`, or for a `reason` of our own."""
     refuse_illegal(verb, instance)
@@ -175,6 +176,8 @@ async def begin_verb(
         estimated_ready_at=ready_at,
         before=_before(instance),
         reason=reason,
+        action=verb.action,
+        wanted=dict(wanted or {}),
     )
     cause = transitions.Cause(operation.id, by)
     # A stop has no ready time.

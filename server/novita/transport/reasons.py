@@ -73,7 +73,7 @@ REASONS: Mapping[str, ProviderReason] = {
     # The image named in the request, not the instance or template itself.
     **_own_codes(ValidationFailed, "IMAGE_NOT_FOUND", "IMAGE_URL_OR_AUTH_ERROR", "IMAGE_TOO_LARGE"),
     "IMAGE_AUTH_IN_USE": ProviderReason(ValidationFailed, "REGISTRY_AUTH_IN_USE"),
-    **_own_codes(ValidationFailed, "PREPAID_INSTANCE_NOT_SUPPORT_RELEASE"),
+    **_own_codes(ValidationFailed, "PREPAID_INSTANCE_NOT_SUPPORT_RELEASE", "MIGRATION_JOB_NOT_BREAKABLE"),
     **_rows(
         ValidationFailed,
         "VALIDATOR_PARAM",

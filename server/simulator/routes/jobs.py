@@ -73,20 +73,36 @@ def break_job(world: World, request: ApiRequest) -> bytes:
         raise not_found("job")
     if record["type"] != "saveImage":
         raise ProviderRefusal(400, "MIGRATION_JOB_NOT_BREAKABLE", "a migration cannot be interrupted")
+    _end(world, record, {"broken": True})
+    return orjson.dumps({"jobId": key})
+
+
+def fail_job(world: World, key: str, message: str) -> JsonObject:
+    """For tests: a job that fails."""
+    record = world.table("job").get(key)
+    if record is None:
+        raise not_found("job")
+    _end(world, record, {"failure": message})
+    return _job_to_json(world, world.table("job")[key])
+
+
+def _end(world: World, record: JsonObject, how: JsonObject) -> None:
     if _state(world, record) not in ("pulling", "running"):
         raise invalid_state()
-    world.put("job", key, {**record, "broken": True})
+    key = str(record["Id"])
+    world.put("job", key, {**record, **how})
     instance = world.instances.get(str(record["instanceId"]))
     if instance is not None and key in instance.jobs:
         instance.jobs.remove(key)
         world.mark_changed(instance)
-    return orjson.dumps({"jobId": key})
 
 
 def _state(world: World, record: JsonObject) -> str:
     now = world.clock.now()
     if record["broken"]:
         return "break"
+    if record.get("failure"):
+        return "fail"
     if now >= float(str(record["ends_at_sim"])):
         return "success"
     return "running" if now >= float(str(record["runs_at_sim"])) else "pulling"
@@ -94,5 +110,9 @@ def _state(world: World, record: JsonObject) -> str:
 
 def _job_to_json(world: World, record: JsonObject) -> JsonObject:
     shown = {name: record[name] for name in ("Id", "user", "type", "envs", "logAddress", "createdAt", "instanceId")}
+    message = record.get("failure", "")
     # The error text has two names.
-    return {**shown, "state": {"state": _state(world, record), "error": "", "errorMessage": "", "message": ""}}
+    return {
+        **shown,
+        "state": {"state": _state(world, record), "error": "", "errorMessage": message, "message": message},
+    }

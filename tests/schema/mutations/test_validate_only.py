@@ -55,6 +55,21 @@ TRIALS: dict[str, tuple[Input, Input, str]] = {
         lambda it: {"id": it.ready, "name": "web"},
         "INSTANCE_NAME_TAKEN",
     ),
+    "saveImage": (
+        lambda it: {"id": it.exited, "image": "r.example.test/saved:1", "idempotencyKey": "key-s"},
+        lambda it: {"id": it.ready, "image": "r.example.test/saved:1"},
+        "INSTANCE_NOT_EXITED",
+    ),
+    "upgradeInstance": (
+        lambda it: {"id": it.ready, "image": "nginx:1.28", "env": [{"key": "A", "value": "1"}]},
+        lambda it: {"id": it.ready},
+        "NOTHING_TO_UPDATE",
+    ),
+    "cancelProviderJob": (
+        lambda it: {"id": it.providerJob},
+        lambda _: {"id": "pjob_nothing"},
+        "PROVIDER_JOB_NOT_FOUND",
+    ),
     "stopInstances": (lambda it: {"ids": [it.ready], "idempotencyKey": "key-2"}, lambda _: {"ids": []}, "INVALID_IDS"),
     "deleteInstances": (lambda it: {"ids": [it.ready, it.exited]}, lambda _: {"ids": []}, "INVALID_IDS"),
     "cancelOperation": (lambda it: {"id": it.operation}, lambda it: {"id": it.ready}, "OPERATION_NOT_FOUND"),

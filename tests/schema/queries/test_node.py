@@ -4,12 +4,14 @@ from typing import Any
 
 from schema import ids
 from schema.root import schema
+from server.enums import InstanceStatus
 from server.events.event import EventType
 from server.events.outbox import append
 from server.queue.kinds import CleanUp
 from server.simulator.faults import Fault, FaultKind
 from server.webhooks import deliveries
 from tests.support.api import Api
+from tests.support.seed import make_provider_job
 from tests.support.waiting import until
 
 LISTED = """{
@@ -42,6 +44,7 @@ async def everything(api: Api) -> dict[str, str]:
     await until(lambda: _is_sequenced(api))
     listed = (await api.ask(LISTED)).data
     objects = (await api.ask(OBJECTS)).data
+    await api.world.put(InstanceStatus.EXITED, novita_id="node-machine")
     return {
         "Instance": made["instance"]["id"],
         "InstanceEvent": listed["events"]["nodes"][0]["id"],
@@ -50,6 +53,7 @@ async def everything(api: Api) -> dict[str, str]:
         "Operation": made["operation"]["id"],
         "Prewarm": objects["prewarmImage"]["prewarm"]["id"],
         "Product": listed["products"][0]["id"],
+        "ProviderJob": make_provider_job(api.world, "node-machine"),
         "ProjectEvent": (await api.ask("{ projectEvents { nodes { id } } }")).data["projectEvents"]["nodes"][0]["id"],
         "Project": ids.format_id(ids.PROJECT, api.caller.project_id),
         "RegistryAuth": listed["registryAuths"][0]["id"],
