@@ -119,7 +119,7 @@ class Lease:
                     if connection is not None:
                         connection.terminate()
                     connection = None
-                    renew_at = time.monotonic() + interval / 10
+                    renew_at = min(time.monotonic() + interval / 10, self._valid_until - self._margin)
                     continue
                 if not renewed:
                     self._report_lost("was over before it was renewed")

@@ -35,6 +35,7 @@ from tests.support.processes import ROOT, free_port
 from tests.support.waiting import until
 
 DISK_MEGABYTES = 900
+LEASE = 4.0  # seconds
 # Short times, so that every timeout and every takeover happens often. CREATE_GRACE is longer than any list lags.
 SETTINGS = {
     "NOVITA_RATE_LIMIT": "0",
@@ -44,7 +45,7 @@ SETTINGS = {
     "BREAKER_THRESHOLD": "10",
     "BREAKER_RECOVERY": "2s",
     "DATABASE_TIMEOUT": "6s",
-    "JOB_LEASE": "4s",
+    "JOB_LEASE": f"{LEASE:.0f}s",
     "SHUTDOWN_TIMEOUT": "6s",
     "RECONCILE_INTERVAL": "10s",
     "INSTANCE_POLL_INTERVAL": "2s",

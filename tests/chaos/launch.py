@@ -4,10 +4,11 @@
 
 CHAOS_CLOCK names a file with the seconds by which this process's wall clock is wrong; it may change at any time.
 CHAOS_RUNS names a file to which a line is added when a job's handler begins and when it ends, when the machine gave
-this process no time to run, and when a reconcile has compared everything. Each write of a handler also leaves a row in
+the event loop of the handlers no time to run, and when a reconcile has compared everything. Each write of a handler also leaves a row in
 `chaos_write`, in its own transaction: what was committed can be compared with who held the job.
 """
 
+import asyncio
 import os
 import threading
 import time
@@ -27,7 +28,9 @@ from server.queue.claim import Claim
 from server.queue.exchange import ClaimedJob
 from server.queue.runner import Result, Runner
 
-CHECK_EVERY, STALLED = 0.1, 0.4  # seconds
+# Seconds. With the lease of these runs a lost one is noticed 0.76 s before its end: with half of that gone, handlers may
+# end too late, and no code of ours could change it.
+CHECK_EVERY, STALLED = 0.1, 0.38
 WROTE = text(
     "INSERT INTO chaos_write (job_id, claim, xid) VALUES (:job_id, :claim, pg_current_xact_id()::text::bigint)"
 )
@@ -56,8 +59,13 @@ def record_runs(file: Path) -> None:
     """One short write per line: lines of several processes never mix. The monotonic clock is the machine's own."""
     out = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     run = Runner.run
+    watched: set[int] = set()
 
     async def recorded(self: Runner, job: ClaimedJob) -> Result:
+        if threading.get_ident() not in watched:
+            watched.add(threading.get_ident())
+            loop, clock = asyncio.get_running_loop(), time.pthread_getcpuclockid(threading.get_ident())
+            threading.Thread(target=_record_stalls, args=(out, loop, clock), daemon=True).start()
         line = f"{os.getpid()} {job.id} {job.claim} {job.kind}"
         os.write(out, f"{line} {time.monotonic()} begins\n".encode())
         try:
@@ -67,7 +75,6 @@ def record_runs(file: Path) -> None:
 
     Runner.run = recorded
     _record_reconciles(out)
-    threading.Thread(target=_record_stalls, args=(out,), daemon=True).start()
 
 
 def _record_reconciles(out: int) -> None:
@@ -85,15 +92,26 @@ def _record_reconciles(out: int) -> None:
     reconcile_job.compare_all = recorded
 
 
-def _record_stalls(out: int) -> None:
-    """A process that gets no CPU time counts as frozen."""
-    last = time.monotonic()
+def _record_stalls(out: int, loop: asyncio.AbstractEventLoop, clock: int) -> None:
+    """A process that gets no CPU time counts as frozen.
+
+    Measured at the loop that has to cancel the handlers: how late it answers, without the CPU time that it used
+    meanwhile, because a handler that blocks it is no excuse. A thread that only sleeps gets its turn sooner than a busy
+    one, so its own delay would not show what the loop had to wait for.
+    """
     while True:
+        began, used = time.monotonic(), time.clock_gettime(clock)
         time.sleep(CHECK_EVERY)
-        now = time.monotonic()
-        if now - last > STALLED:
-            os.write(out, f"{os.getpid()} 0 0 STALL {last} begins\n{os.getpid()} 0 0 STALL {now} ends\n".encode())
-        last = now
+        answered = threading.Event()
+        try:
+            loop.call_soon_threadsafe(answered.set)
+        except RuntimeError:
+            return  # the loop has ended
+        answered.wait()
+        ended = time.monotonic()
+        if ended - began - CHECK_EVERY - (time.clock_gettime(clock) - used) > STALLED:
+            line = f"{os.getpid()} 0 0 STALL"
+            os.write(out, f"{line} {began} begins\n{line} {ended} ends\n".encode())
 
 
 def record_writes() -> None:

@@ -1,5 +1,4 @@
 """Injects random faults under load, from a seed; then checks from outside what must hold.
-from tests.support.cursors import head_cursor
 
     python -m tests.chaos.run                                30 minutes
     python -m tests.chaos.run --minutes 3 --seed 7           a short run, and the same faults at the same times again

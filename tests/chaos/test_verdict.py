@@ -56,6 +56,13 @@ def test_a_frozen_process_and_one_that_got_no_time_run_nothing(tmp_path: Path, p
     assert overlaps(written(tmp_path, *AT_ONCE, *stalled), [process]) == (2, [])
 
 
+def test_a_process_that_was_frozen_long_before_is_not_excused(tmp_path: Path, process: ManagedProcess):
+    process.frozen.append((1, 10.5, 11.9))
+    lines = [line.replace("12.0", "16.0").replace("2 7 12 KIND 11.0", "2 7 12 KIND 15.9") for line in AT_ONCE]
+
+    assert len(overlaps(written(tmp_path, *sorted(lines, key=lambda line: float(line.split()[4]))), [process])[1]) == 1
+
+
 def test_another_process_that_was_frozen_is_no_excuse(tmp_path: Path, process: ManagedProcess):
     process.frozen.append((2, 10.5, 11.9))
 
