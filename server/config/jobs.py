@@ -96,7 +96,13 @@ class LifetimeSettings(SettingsGroup):
 
 
 class JobSettings(SettingsGroup):
-    max_concurrent_jobs: int = Field(default=10, ge=1, le=10_000, description="Maximum concurrent jobs per process.")
+    max_concurrent_jobs: int = Field(
+        default=10,
+        ge=1,
+        le=10_000,
+        description="Maximum concurrent jobs per process, beside the slots that each class of jobs has of its own "
+        "(docs/jobs.md).",
+    )
     max_retry_attempts: int = Field(default=3, ge=1, le=100, description="Attempts of a job before it fails.")
     job_poll_interval: Duration = Field(
         default=timedelta(seconds=1), description="How often workers look for jobs when no notification arrives."

@@ -4,8 +4,8 @@
 
 CHAOS_CLOCK names a file with the seconds by which this process's wall clock is wrong; it may change at any time.
 CHAOS_RUNS names a file to which a line is added when a job's handler begins and when it ends, when the machine gave
-the event loop of the handlers no time to run, and when a reconcile has compared everything. Each write of a handler also leaves a row in
-`chaos_write`, in its own transaction: what was committed can be compared with who held the job.
+the event loop of the handlers no time to run, and when a reconcile has compared everything. Each write of a handler
+also leaves a row in `chaos_write`, in its own transaction: what was committed can be compared with who held the job.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from server.queue.claim import Claim
 from server.queue.exchange import ClaimedJob
 from server.queue.runner import Result, Runner
 
-# Seconds. With the lease of these runs a lost one is noticed 0.76 s before its end: with half of that gone, handlers may
+# Seconds. With the lease of these runs, a lost one is noticed 0.76 s before its end. Without half of that, handlers may
 # end too late, and no code of ours could change it.
 CHECK_EVERY, STALLED = 0.1, 0.38
 WROTE = text(

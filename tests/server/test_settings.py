@@ -3,25 +3,27 @@
 import ast
 import asyncio
 import json
-import subprocess
 import sys
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import text
 
+from server.cli.main import main
 from server.clock import now
 from server.config import Settings
 from server.enums import InstanceStatus
+from server.errors import NovitaError, RateLimited
 from server.instances import transitions
 from server.instances.drafts import Port
 from server.queue.kinds import Reconcile
 from server.ssrf import PrivateAddresses
 from tests.support.api import Api
 from tests.support.api_server import serving
+from tests.support.log_config import kept_log_config
 from tests.support.machines import make_running, missing_for
 from tests.support.otel_collector import collector
 from tests.support.waiting import until
@@ -77,17 +79,10 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "schema/mutations/test_tokens.py": {
         "test_a_project_has_so_many_valid_tokens_and_no_more": ("tokens_per_project",),
     },
-    "schema/queries/test_server.py": {
-        "test_a_provider_that_is_not_called_any_more_is_said": ("breaker_threshold",),
-    },
     "schema/queries/test_ssh.py": {
         "test_a_token_that_asks_too_often_is_refused_before_the_provider_and_its_neighbour_is_not": (
             "live_reads_per_token",
         ),
-    },
-    "server/auth/test_rate_limit.py": {
-        "test_all_tokens_of_a_project_share_its_limit_and_no_other_project_does": ("request_rate_limit_per_project",),
-        "test_live_reads_of_a_token_its_project_and_all_projects_are_bounded": ("live_reads_per_project",),
     },
     "server/cli/test_loop_thread.py": {
         "test_jobs_are_run_under_one_lease_while_the_main_loop_is_blocked": ("job_lease",),
@@ -201,20 +196,13 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "server/lifetimes/test_idle.py": {
         "test_reading_waits_for_its_share_of_the_calls": ("metrics_share",),
     },
-    "server/novita/transport/test_circuit_breaker.py": {
-        "test_it_opens_at_the_threshold_and_says_when_to_retry": ("breaker_recovery",),
-    },
-    "server/novita/transport/test_rate_limiter.py": {
-        "test_a_minute_lets_no_more_through_than_the_limit_and_its_burst": ("novita_rate_limit",),
-    },
-    "server/probes/test_probe.py": {
-        "test_a_black_hole_and_a_slow_body_take_no_longer_than_the_timeout": ("health_check_timeout",),
+    "server/auth/test_rate_limit.py": {
+        "test_all_tokens_of_a_project_share_its_limit_and_no_other_project_does": ("request_rate_limit_per_project",),
     },
     "server/queue/test_order.py": {
         "test_one_claim_takes_the_first_of_all_kinds_and_not_the_first_of_each": ("max_concurrent_jobs",),
     },
     "server/queue/test_worker.py": {
-        "test_an_exception_is_an_attempt_and_after_the_last_one_the_job_is_failed": ("max_retry_attempts",),
         "test_polling_finds_jobs_without_a_notification": ("job_poll_interval",),
     },
     "server/test_settings.py": {
@@ -242,10 +230,18 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
             "health_check_retries",
         ),
         "test_an_instance_is_polled_at_the_latest_after_the_interval": ("instance_poll_interval",),
-        "test_log_lines_have_the_level_and_form_of_the_settings": (
+        "test_a_command_logs_as_the_settings_say": (
             "log_format",
             "log_level",
         ),
+        "test_the_breaker_opens_and_recovers_as_the_settings_say": (
+            "breaker_recovery",
+            "breaker_threshold",
+        ),
+        "test_a_probe_waits_for_as_long_as_the_setting_says": ("health_check_timeout",),
+        "test_live_reads_of_a_project_are_limited_by_the_setting": ("live_reads_per_project",),
+        "test_a_job_is_tried_as_often_as_the_setting_says": ("max_retry_attempts",),
+        "test_calls_above_the_limit_of_the_setting_wait": ("novita_rate_limit",),
         "test_traces_have_the_name_of_the_settings": ("otel_service_name",),
         "test_recurring_comparison_is_scheduled_at_the_interval": ("reconcile_interval",),
     },
@@ -425,13 +421,80 @@ async def test_a_balance_that_lasts_for_less_than_the_setting_is_reported(world:
     assert await world.value(found.format("type = 'balance.low'")) == events
 
 
-def test_log_lines_have_the_level_and_form_of_the_settings():
-    program = (
-        "import structlog; from server.observe import logs; logs.configure(level='warning', format='json');"
-        "log = structlog.get_logger('x'); log.info('quiet'); log.warning('loud')"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["loud"]
+@pytest.mark.parametrize(("level", "logged"), [("warning", ["settings.unknown"]), ("error", [])])
+def test_a_command_logs_as_the_settings_say(
+    level: str, logged: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    for name, value in {"LOG_LEVEL": level, "LOG_FORMAT": "json", "JOB_LEESE": "5s"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["pilotlight", "doctor"])
+    with kept_log_config(), pytest.raises(SystemExit):
+        main()
+
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [line["event"] for line in lines] == logged
+    for line in lines:
+        assert (line["name"], line["did_you_mean"]) == ("JOB_LEESE", "JOB_LEASE")
+
+
+async def test_the_breaker_opens_and_recovers_as_the_settings_say(api: Api):
+    query = "{ serverInfo { provider { breaker retryAt } } }"
+    settings = {"breaker_threshold": 2, "breaker_recovery": LONG, "request_deadline": SHORT}  # so nothing is retried
+    async with another(api, **settings) as server:
+        api.world.outage()
+        shown: list[dict[str, Any]] = []
+        for _ in range(2):
+            with pytest.raises(NovitaError):
+                await server.runtime.novita.clusters()
+            answer = await server.ask(query, token=api.token)
+            shown.append(answer.data["serverInfo"]["provider"])
+
+    assert [each["breaker"] for each in shown] == ["CLOSED", "OPEN"]
+    assert timedelta(minutes=50) < datetime.fromisoformat(shown[1]["retryAt"]) - now() <= LONG
+
+
+@pytest.mark.parametrize(("limit", "least", "most"), [(10, 0, 3), (0, 30, 30)])
+async def test_calls_above_the_limit_of_the_setting_wait(api: Api, limit: int, least: int, most: int):
+    async with another(api, novita_rate_limit=limit, request_deadline=timedelta(milliseconds=200)) as server:
+        calls = (server.runtime.novita.clusters() for _ in range(30))
+        ends = await asyncio.gather(*calls, return_exceptions=True)
+
+    refused = [end for end in ends if isinstance(end, BaseException)]
+    assert all(isinstance(each, RateLimited) for each in refused), refused
+    assert least <= len(ends) - len(refused) <= most
+
+
+async def test_live_reads_of_a_project_are_limited_by_the_setting(api: Api):
+    other, _ = await api.world.new_token()
+    async with another(api, live_reads_per_token=0, live_reads_per_project=4) as server:  # half of them at once
+        document = "mutation { syncFleet { errors { code } } }"
+        answers = [await server.ask(document, token=token) for token in (api.token, other, api.token)]
+
+    assert [answer.body.get("errors") is None for answer in answers] == [True, True, False]
+    assert answers[2].error["code"] == "RATE_LIMITED"
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_a_job_is_tried_as_often_as_the_setting_says(api: Api, attempts: int):
+    await api.create()
+    await api.world.execute("""UPDATE instance SET env = '{"NAME": 5}'""")  # which the handler can't read
+    async with another(api, max_retry_attempts=attempts) as server:
+        server.runtime.work()
+        query = "SELECT attempts FROM job_history WHERE kind = 'CREATE_INSTANCE' AND status = 'FAILED'"
+        await until(lambda: api.world.value(query))
+        assert await api.world.value(query) == attempts
+
+
+async def test_a_probe_waits_for_as_long_as_the_setting_says(world: World):
+    await world.configure(health_check_timeout=timedelta(milliseconds=50))
+    accepted = await world.create("web", ports=(Port(80, "http"),))
+    await world.work_until_status(accepted.instance.id, S.HEALTH_CHECKING)
+    (machine,) = world.machines()
+    world.simulator.world.endpoint_modes[machine.id, 80] = "hang"
+
+    await world.work_until(lambda: world.value("SELECT bool_or(error_kind = 'TIMEOUT') FROM probe_result"))
+
+    assert 50 <= await world.value("SELECT latency_ms FROM probe_result") < 5000
 
 
 async def test_traces_have_the_name_of_the_settings(api: Api):

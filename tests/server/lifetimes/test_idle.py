@@ -122,7 +122,7 @@ async def test_heartbeat_counts_as_busy(world: World, ready: Ready):
 
 
 async def test_reading_waits_for_its_share_of_the_calls(world: World, ready: Ready):
-    await world.configure(novita_rate_limit=10)
+    await world.configure(novita_rate_limit=4, metrics_share=0.5)
     await world.execute("DELETE FROM metrics_reading")
     first, second = [await idle_and_due(world, ready) for _ in range(1)] + [await _another(world, ready)]
     for each in (first, second):
