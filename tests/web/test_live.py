@@ -105,6 +105,7 @@ async def test_a_start_that_fails_says_why_and_what_can_be_done(servant: Servant
     banner = await page.text(".banner.bad")
     assert "Instance failed" in banner
     assert "IMAGE_PULL_FAILED" in banner
+    assert "Check the image and its registry credential" in banner  # what can be done about this code
     assert "Available actions" in banner
     await page.click("[data-tab=operations]")
     await page.wait(".tab-panel tbody tr:has-text('Rejected') + tr:has-text('Created')")
