@@ -77,7 +77,7 @@ MUTANTS = (
     ),
     Mutant(
         "a call that may still arrive is sent again",
-        " else _unresolved_timeout(ctx)\n",
+        " else unresolved_timeout(ctx)\n",
         " else SETTLE_TIMEOUT\n",
         test=f"{JOBS}/test_provider_call_errors.py::test_unrepeatable_call_that_may_still_arrive_is_not_sent_again",
     ),
