@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 import migrations.versions
 from migrations.large import create_index, drop_index
 from server.db.database import Database
-from server.db.migrate import check_is_current, known_head, upgrade
+from server.db.migrate import check_is_current, known_head
 from server.errors import StartupProblem
 from tests.support.databases import DatabaseMaker
 from tests.upgrade.release import PREVIOUS_HEAD
@@ -100,6 +100,12 @@ async def url(new_database: DatabaseMaker) -> str:
     return await new_database()
 
 
+@pytest.fixture
+async def changed_url(new_database: DatabaseMaker) -> str:
+    """A migrated database of the test's own, whose tables it changes."""
+    return await new_database.migrated()
+
+
 async def connect(url: str) -> "asyncpg.Connection[asyncpg.Record]":
     return await asyncpg.connect(url)
 
@@ -145,13 +151,12 @@ async def test_what_a_killed_migration_left_is_built_anew(url: str):
     await connection.close()
 
 
-async def test_an_index_of_the_log_is_built_partition_by_partition(url: str):
-    await upgrade(url)
-    connection = await connect(url)
+async def test_an_index_of_the_log_is_built_partition_by_partition(changed_url: str):
+    connection = await connect(changed_url)
     await connection.execute("CREATE TABLE event_more PARTITION OF event FOR VALUES FROM (1000000000) TO (2000000000)")
     before = await connection.fetchval("SELECT count(*) FROM pg_inherits WHERE inhparent = 'event'::regclass")
 
-    await migrate(url, lambda: create_index("event_by_type", "event (type, position)"))
+    await migrate(changed_url, lambda: create_index("event_by_type", "event (type, position)"))
 
     assert await connection.fetchval(VALID, "event_by_type") is True
     children = await connection.fetch(
@@ -164,7 +169,6 @@ async def test_an_index_of_the_log_is_built_partition_by_partition(url: str):
 
 async def newer_database(url: str, oldest_code: str | None) -> Database:
     """As the next release would leave it."""
-    await upgrade(url)
     connection = await connect(url)
     await connection.execute("UPDATE alembic_version SET version_num = '9999'")
     said = "NULL" if oldest_code is None else f"'oldest code: {oldest_code}'"
@@ -174,23 +178,22 @@ async def newer_database(url: str, oldest_code: str | None) -> Database:
 
 
 @pytest.mark.parametrize("oldest_code", ["0006", known_head()])
-async def test_code_may_start_on_a_newer_database_that_was_only_added_to(url: str, oldest_code: str):
-    database = await newer_database(url, oldest_code)
+async def test_code_may_start_on_a_newer_database_that_was_only_added_to(changed_url: str, oldest_code: str):
+    database = await newer_database(changed_url, oldest_code)
     await check_is_current(database)
     await database.close()
 
 
 @pytest.mark.parametrize("oldest_code", [None, "9998"])
-async def test_code_is_refused_by_a_newer_database_that_lacks_what_it_uses(url: str, oldest_code: str | None):
-    database = await newer_database(url, oldest_code)
+async def test_code_is_refused_by_a_newer_database_that_lacks_what_it_uses(changed_url: str, oldest_code: str | None):
+    database = await newer_database(changed_url, oldest_code)
     with pytest.raises(StartupProblem, match="it is newer"):
         await check_is_current(database)
     await database.close()
 
 
-async def test_a_migrated_database_says_which_code_may_use_it(url: str):
-    await upgrade(url)
-    connection = await connect(url)
+async def test_a_migrated_database_says_which_code_may_use_it(changed_url: str):
+    connection = await connect(changed_url)
     said = await connection.fetchval("SELECT obj_description('alembic_version'::regclass, 'pg_class')")
     await connection.close()
 
