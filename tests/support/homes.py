@@ -9,6 +9,7 @@ from pathlib import Path
 
 from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
+from tests.support.postgres import cheapen_logins
 
 
 @asynccontextmanager
@@ -16,6 +17,7 @@ async def made() -> AsyncIterator[Path]:
     """A home whose server is durable and does not run."""
     with _folder("pilotlight-made-") as folder:
         async with EmbeddedPostgres(folder / "home") as running:
+            await cheapen_logins(running.url)
             await upgrade(running.url)
         yield folder / "home"
 
