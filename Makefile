@@ -17,7 +17,7 @@ LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help up test check lint types contracts schema errors schema-check schema-lint schema-release deploy-check tests bench-queue bench-fairness bench-client bench-killed \
+.PHONY: help up cache-check test check lint types contracts schema errors schema-check schema-lint schema-release deploy-check tests bench-queue bench-fairness bench-client bench-killed \
   bench-simulator bench-create bench-graphql bench-monitor bench-probes bench-live bench-scale bench-observe trace-picture walk chaos chaos-short chaos-outage chaos-create \
   chaos-mutants chaos-live chaos-queue lifetime-races chaos-failover flood bench-replication \
   web web-test web-shots bench-dashboard graphiql format lock clean
@@ -128,6 +128,9 @@ chaos-failover: $(VENV)/.installed ## Kill the primary of a Patroni cluster unde
 
 flood: $(VENV)/.installed ## Every attack of tests/flood for 30 s while a healthy client measures (ARGS="--only connects")
 	$(BIN)/python -m tests.flood.run $(ARGS)
+
+cache-check: $(VENV)/.installed ## 1,000 random reads, events and mutations through the caches of Apollo and urql (CACHE_SEEDS="3 4")
+	CACHE_STEPS=1000 $(BIN)/pytest -q -s -p no:xdist tests/examples/test_caches.py --timeout 390
 
 chaos: $(VENV)/.installed ## Break everything at random for half an hour; a table of what held (ARGS="--minutes 30 --seed 7")
 	$(BIN)/python -m tests.chaos.run $(ARGS)

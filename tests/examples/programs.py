@@ -47,8 +47,8 @@ class Program:
         await until(lambda: words in self.said or self._is_over, within=within)
         assert words in self.said, f"{self.lines} {self.said}"
 
-    async def ends(self) -> int:
-        async with asyncio.timeout(LONGEST):
+    async def ends(self, *, within: float = LONGEST) -> int:
+        async with asyncio.timeout(within):
             return await self.process.wait()
 
     async def kill(self) -> None:
