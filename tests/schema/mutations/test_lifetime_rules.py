@@ -1,5 +1,6 @@
 """What updateInstance, startInstance, extendLifetime and the project's policy refuse, and what is told to callers."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from server.instances.limits.spec import Idle, Lifetime
 from tests.schema.mutations.test_lifetimes import BEAT, CREATE, EXTEND, POLICY, START, UPDATE, WISH, ask, create, ready
 from tests.server.lifetimes.conftest import age, run_step
 from tests.support.api import Api
+from tests.support.api_server import serving
 from tests.support.receiver import Receiver
 from tests.support.waiting import until
 
@@ -177,11 +179,15 @@ async def test_policy_itself_is_checked(api: Api, rules: dict[str, Any], path: s
 
 async def test_projects_default_wins_over_the_servers_and_idle_only_with_a_gpu(api: Api):
     admin, _ = await api.world.new_token(role=Role.ADMIN)
-    await ask(api, POLICY, token=admin, defaultMaxDuration=600, defaultIdle={"window": 300})
-    instance = await put(api, InstanceStatus.EXITED, gpu_count=0)
-    payload = await ask(api, START, id=shown(instance))
-    lifetime = payload["instance"]["lifetime"]
-    assert (payload["errors"], lifetime["maxDuration"], lifetime["idle"]) == ([], 600, None)
+    async with serving(api.server.runtime.database_url, api.server.simulator, default_max_duration=2 * HOUR) as server:
+        other = replace(api, server=server)
+        for rules, expected in (({}, 7200), ({"defaultMaxDuration": 600, "defaultIdle": {"window": 300}}, 600)):
+            await ask(other, POLICY, token=admin, **rules)
+            instance = await put(other, InstanceStatus.EXITED, gpu_count=0)
+            payload = await ask(other, START, id=shown(instance))
+            lifetime = payload["instance"]["lifetime"]
+            assert (payload["errors"], lifetime["maxDuration"], lifetime["idle"]) == ([], expected, None)
+            await api.world.execute("UPDATE instance SET novita_id = NULL WHERE id = $1", instance.id)
 
 
 async def test_started_only_by_its_schedule_is_no_end_in_pages(api: Api):
