@@ -71,6 +71,8 @@ HANDLERS: dict[str, Handler] = {
 HOST_HANDLERS: dict[str, Handler] = {
     "GET /openapi/v1/metrics/gpu/instance": images.metrics,
     "GET /openapi/v1/billing/balance/detail": billing.balance,
+    "GET /openapi/v1/billing/bill/list": billing.usage_bills,
+    "GET /openapi/v1/billing/bill/monthly/list": billing.fixed_term_bills,
 }
 
 STATUS_FIELD = re.compile(rb'"status":"[A-Za-z]+"')

@@ -60,6 +60,8 @@ GPU_PRODUCTS = (
     Product("a100.16c120g", "A100 SXM4 80GB", 16, 120, 160000, 80000, 105000000, {"us-ca-6": 16, "as-in-1": 8}),
     Product("44", "A100 SXM4 80GB", 16, 118, 172000, 86000, 0, {"oc-au-1": 8}),
     Product("l40s.16c96g", "L40S 48GB", 16, 96, 99000, 55000, 65000000, {"as-sgp-2": 8, "eu-gb-1": 8}),
+    # The same name in the same cluster, cheaper: which one is taken, can be seen.
+    Product("l40s.24c128g", "L40S 48GB", 24, 128, 94000, 52000, 62000000, {"eu-gb-1": 4}),
     Product("51", "RTX 6000 Ada 48GB", 14, 92, 77000, 41000, 50000000, {"us-ca-6": 8}),
     Product("52", "RTX 6000 Ada 48GB", 14, 90, 81000, 0, 53000000, {"as-in-1": 4}),
     Product("5090.16c90g", "RTX 5090 32GB", 16, 90, 63000, 33000, 41000000, {"oc-au-1": 4, "us-ca-6": 8}),
@@ -86,6 +88,12 @@ class Catalog:
         self.taken = dict.fromkeys(self.total, 0)
         self._seed = seed
         self._drift = drift
+
+    def add(self, product: Product) -> None:
+        self.products[product.id] = product
+        for cluster, many in product.stock.items():
+            self.total.setdefault((product.id, cluster), many)
+            self.taken.setdefault((product.id, cluster), 0)
 
     def gpu_products(self) -> Iterable[Product]:
         return (product for product in self.products.values() if not product.is_cpu)

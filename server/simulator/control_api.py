@@ -11,6 +11,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from server.simulator import lifecycle, validation
+from server.simulator.billing.account import set_balance
+from server.simulator.catalog import Product
 from server.simulator.dialect import BadDialect
 from server.simulator.faults import Fault, FaultKind
 from server.simulator.requests import ApiRequest, JsonObject, ProviderRefusal, bad_param
@@ -22,37 +24,45 @@ FOR_EVER = 1e12  # seconds since 1970
 Action = Callable[[JsonObject, str], object]
 # "" restores the normal behaviour.
 ENDPOINT_MODES = ("", "ok", "badGateway", "errorPage", "hang", "reset")
+# What the log address of an instance serves.
+LOG_PATH = "/instances/{id}/log/{which}"
 
 
 def control_routes(world: World) -> list[BaseRoute]:
-    control = ControlApi(world)
-
-    def route(path: str, action: Action, method: str) -> Route:
-        return Route(path, _endpoint(world, action), methods=[method])
-
-    return [
-        route("/state", control.state, "GET"),
-        route("/machines", control.machines, "GET"),
-        route("/faults", control.show_faults, "GET"),
-        route("/faults", control.set_faults, "POST"),
-        route("/faults", control.clear_faults, "DELETE"),
-        route("/dialect", control.show_dialect, "GET"),
-        route("/dialect", control.set_dialect, "POST"),
-        route("/dialect", control.reset_dialect, "DELETE"),
-        route("/stock", control.show_stock, "GET"),
-        route("/stock", control.set_stock, "POST"),
-        route("/balance", control.set_balance, "POST"),
-        route("/speed", control.set_speed, "POST"),
-        route("/reclaim", control.reclaim, "POST"),
-        route("/instances/{id}/fail-pull", control.fail_pull, "POST"),
-        route("/instances/{id}/exit", control.exit_by_itself, "POST"),
-        route("/instances/{id}/freeze", control.freeze, "POST"),
-        route("/instances/{id}/endpoint", control.set_endpoint, "POST"),
-        route("/instances/{id}/log", control.append_log, "POST"),
-        Route("/instances/{id}/log/{which}", serve_log(world), methods=["GET"]),
-        route("/instances/{id}/load", control.set_load, "POST"),
-        route("/jobs/{id}/fail", control.fail_job, "POST"),
+    routes: list[BaseRoute] = [
+        Route(path, _endpoint(world, action), methods=[method])
+        for (method, path), action in control_actions(world).items()
     ]
+    return [*routes, Route(LOG_PATH, serve_log(world), methods=["GET"])]
+
+
+def control_actions(world: World) -> dict[tuple[str, str], Action]:
+    """What can be done, by method and path; a scenario does it, too."""
+    control = ControlApi(world)
+    return {
+        ("GET", "/state"): control.state,
+        ("GET", "/machines"): control.machines,
+        ("GET", "/volumes"): control.volumes,
+        ("GET", "/faults"): control.show_faults,
+        ("POST", "/faults"): control.set_faults,
+        ("DELETE", "/faults"): control.clear_faults,
+        ("GET", "/dialect"): control.show_dialect,
+        ("POST", "/dialect"): control.set_dialect,
+        ("DELETE", "/dialect"): control.reset_dialect,
+        ("POST", "/products"): control.add_product,
+        ("GET", "/stock"): control.show_stock,
+        ("POST", "/stock"): control.set_stock,
+        ("POST", "/balance"): control.set_balance,
+        ("POST", "/speed"): control.set_speed,
+        ("POST", "/reclaim"): control.reclaim,
+        ("POST", "/instances/{id}/fail-pull"): control.fail_pull,
+        ("POST", "/instances/{id}/exit"): control.exit_by_itself,
+        ("POST", "/instances/{id}/freeze"): control.freeze,
+        ("POST", "/instances/{id}/endpoint"): control.set_endpoint,
+        ("POST", "/instances/{id}/log"): control.append_log,
+        ("POST", "/instances/{id}/load"): control.set_load,
+        ("POST", "/jobs/{id}/fail"): control.fail_job,
+    }
 
 
 class ControlApi:
@@ -66,6 +76,7 @@ class ControlApi:
             "instancesMade": world.made.total(),
             "createsAccepted": world.made.total(),
             "madeByName": dict(world.made),
+            "volumesMade": world.counters["storage"],
             "instances": len(world.instances),
             "byStatus": world.index.counts(),
             "calls": dict(world.calls),
@@ -85,6 +96,17 @@ class ControlApi:
                     "listed": each.listed and each.hidden_until_sim <= self._world.clock.now(),
                 }
                 for each in self._world.instances.values()
+            ]
+        }
+
+    def volumes(self, body: JsonObject, key: str) -> object:
+        """All network storages, also those that the list does not show yet, with the ids of the instances that have
+        them."""
+        holders = [(volume[2], each.id) for each in self._world.instances.values() for volume in each.volumes]
+        return {
+            "volumes": [
+                {**record, "instances": [holder for storage, holder in holders if storage == key]}
+                for key, record in self._world.table("storage").items()
             ]
         }
 
@@ -120,6 +142,29 @@ class ControlApi:
         self._world.set_dialect(self._world.options.dialect)
         return self.show_dialect(body, key)
 
+    def add_product(self, body: JsonObject, key: str) -> object:
+        """Sell one more GPU product, also one with the name of another in the same cluster; `stock` has the number of
+        GPUs by cluster id."""
+        stock = validation.inner(body, "stock") or {}
+        unknown = [cluster for cluster in stock if cluster not in self._world.catalog.clusters]
+        if not stock or unknown:
+            raise bad_param("stock must have a number of GPUs by cluster id", "stock")
+        product = Product(
+            id=validation.text(body, "id", least=1),
+            name=validation.text(body, "name", least=1),
+            cpu_per_gpu=validation.number(body, "cpuPerGpu", least=1, most=1000, default=16),
+            memory_per_gpu=validation.number(body, "memoryPerGpu", least=1, most=10_000, default=60),
+            price=validation.number(body, "price", least=1, most=10**9),
+            spot_price=validation.number(body, "spotPrice", least=0, most=10**9, default=0),
+            monthly_price=validation.number(body, "monthlyPrice", least=0, most=10**12, default=0),
+            stock={cluster: validation.number(stock, cluster, least=0, most=10_000_000) for cluster in stock},
+        )
+        if product.id in self._world.catalog.products:
+            raise bad_param("a product has this id", "id")
+        self._world.catalog.add(product)
+        self._world.put("product", product.id, asdict(product))
+        return {"id": product.id, "products": len(self._world.catalog.products)}
+
     def show_stock(self, body: JsonObject, key: str) -> object:
         catalog = self._world.catalog
         return {
@@ -145,9 +190,10 @@ class ControlApi:
         return self.show_stock(body, key)
 
     def set_balance(self, body: JsonObject, key: str) -> object:
-        """In ten-thousandths of a dollar. Without balance, creates and starts are refused."""
+        """In ten-thousandths of a dollar. Machines are charged to it, unless `charged` is false. Without balance,
+        creates and starts are refused, and machines are frozen."""
         available = validation.number(body, "available", least=-(10**12), most=10**12)
-        self._world.put("account", "balance", {"available": available})
+        set_balance(self._world, available, is_charged=validation.flag(body, "charged", default=True))
         return {"available": available}
 
     def set_speed(self, body: JsonObject, key: str) -> object:

@@ -119,6 +119,10 @@ class Dialect:
     retry_after: str | None = None
 
     masks_auth_passwords: bool = False
+    # Whether two instances may have one network storage.
+    shares_storages: bool = False
+    # How late metrics are; negative: the usual 60 simulated seconds.
+    metrics_lag: float = -1
 
     @classmethod
     def read(cls, values: Mapping[str, object]) -> "Dialect":

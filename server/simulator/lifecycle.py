@@ -173,7 +173,7 @@ def apply_step(world: World, instance: Instance, step: Step) -> None:
     what, _, detail = effect.partition(":")
     wall = world.clock.wall_at(at)
     if status and what != "run":
-        world.set_status(instance, status)
+        world.set_status(instance, status, wall=wall)
     match what:
         case "run":
             _begin_running(world, instance, at, wall)
@@ -215,7 +215,7 @@ def apply_step(world: World, instance: Instance, step: Step) -> None:
         case "reclaim":
             _leave_running(world, instance, wall)
             instance.spot_status = "reclaiming"
-            world.set_status(instance, "stopping")
+            world.set_status(instance, "stopping", wall=wall)
             instance.steps = [
                 *_steps_to_keep(instance, keep_spot=False),
                 (at + STATUS_SECONDS["stopping"], "exited", "terminate"),
@@ -278,7 +278,7 @@ def _begin_running(world: World, instance: Instance, at: float, wall: float) -> 
     instance.ssh_command = f"ssh -p {30000 + int(drawn[:8], 16) % 30000} root@{host}"
     instance.ssh_password = drawn[16:]
     instance.running_since_sim = at
-    world.set_status(instance, "running")
+    world.set_status(instance, "running", wall=wall)
     if instance.billing_mode == "spot" and not instance.spot_status:
         instance.spot_status = "running"
         if instance.reclaim_after_sim >= 0:

@@ -65,6 +65,8 @@ class Instance:
     holds_stock: bool = False
     listed: bool = False
     hidden_until_sim: float = 0
+    # Billed periods: began, ended (0: not yet), price in 1/100000 USD per hour.
+    billed: list[tuple[float, float, int]] = field(default_factory=list[tuple[float, float, int]])
     # Planned steps, in time order.
     steps: list[Step] = field(default_factory=list[Step])
     # Seconds from running to the spot notice, chosen at the create; -1: never.
@@ -78,7 +80,7 @@ class Instance:
     def load(cls, saved: JsonObject) -> "Instance":
         known = {f.name for f in fields(cls)}
         values = {name: value for name, value in saved.items() if name in known}
-        for name in ("ports", "envs", "volumes", "steps"):
+        for name in ("ports", "envs", "volumes", "steps", "billed"):
             values[name] = [tuple(item) for item in cast(list[list[object]], values.get(name, []))]
         return cls(**values)  # pyright: ignore[reportArgumentType]
 

@@ -35,5 +35,7 @@ class SimulatorOptions:
     spot_notice: float = 3600.0
     # According to one public client, names have letters, digits and hyphens only.
     strict_names: bool = True
+    # A TOML file of calls at simulated times: see docs/simulator.md.
+    scenario: Path | None = None
     # Multiplies the stock of every product, for load tests.
     stock_factor: int = 1

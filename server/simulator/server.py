@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -12,8 +13,11 @@ from uvicorn.server import ServerState
 
 from server.simulator.app import TRANSPORT_KEY, create_app
 from server.simulator.clock import SimulatedClock
+from server.simulator.control_api import control_actions
 from server.simulator.listeners import EndpointListeners
 from server.simulator.options import SimulatorOptions
+from server.simulator.scenario.player import ScenarioPlayer
+from server.simulator.scenario.script import read_scenario
 from server.simulator.world import World
 
 # Seconds that running requests may take when the simulator stops.
@@ -30,7 +34,14 @@ class Simulator:
     longer than the running requests.
     """
 
-    def __init__(self, options: SimulatorOptions | None = None, *, clock: SimulatedClock | None = None) -> None:
+    def __init__(
+        self,
+        options: SimulatorOptions | None = None,
+        *,
+        clock: SimulatedClock | None = None,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`report` gets what a scenario could not do. Raises BadScenario."""
         self.options = options or SimulatorOptions()
         self.world = World(self.options, clock)
         self.api_key = self.options.api_keys[0] if self.options.api_keys else DEFAULT_API_KEY
@@ -40,6 +51,12 @@ class Simulator:
         self._server: asyncio.Server | None = None
         self._stepper: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
+        self._scenario: ScenarioPlayer | None = None
+        self._playing: asyncio.Task[None] | None = None
+        if self.options.scenario is not None:
+            actions = control_actions(self.world)
+            steps = read_scenario(self.options.scenario, actions.keys())
+            self._scenario = ScenarioPlayer(self.world, steps, actions, report)
 
     async def start(self) -> None:
         try:
@@ -73,14 +90,18 @@ class Simulator:
             lambda: CuttableProtocol(config=config, server_state=self._state, app_state={}), sock=bound, backlog=2048
         )
         self._stepper = asyncio.create_task(self._step())
+        if self._scenario is not None:
+            self._playing = asyncio.create_task(self._scenario.play())
 
     async def stop(self) -> None:
         if self._server is None or self._stepper is None:
             self.world.close()
             return
         self._server.close()
-        self._stepper.cancel()
-        await asyncio.gather(self._stepper, return_exceptions=True)
+        tasks = [task for task in (self._stepper, self._playing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:

@@ -24,6 +24,9 @@ STATUSES = frozenset(
     ]
 )
 
+# From the image pull on, until the GPUs are released.
+BILLED_STATUSES = STATUSES - {"pending", "toCreate", "creating", "toStart", "exited", "toRemove", "removing", "removed"}
+
 # Simulated seconds in each transient status, plus or minus a seeded quarter.
 STATUS_SECONDS = {
     "pending": 0.3,

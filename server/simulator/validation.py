@@ -38,10 +38,10 @@ def number(body: JsonObject, name: str, *, least: int, most: int, default: int |
     return value
 
 
-def flag(body: JsonObject, name: str) -> bool:
+def flag(body: JsonObject, name: str, *, default: bool = False) -> bool:
     value = body.get(name)
     if value is None:
-        return False
+        return default
     if not isinstance(value, bool):
         raise bad_param(f"{name} must be a boolean", name)
     return value

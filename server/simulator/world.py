@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from server.simulator import lifecycle
-from server.simulator.catalog import Catalog
+from server.simulator.billing import account, bills
+from server.simulator.billing.meter import Meter
+from server.simulator.catalog import Catalog, Product
 from server.simulator.clock import SimulatedClock
 from server.simulator.dialect import Dialect, ListPorts, parse_ports
 from server.simulator.faults import INSTANCE_FAULTS, FaultKind, Faults
@@ -58,6 +60,7 @@ class World:
         self.seed = options.seed
         self.clock = clock or SimulatedClock(options.speed)
         self.catalog = Catalog(seed=options.seed, drift=options.price_drift, stock_factor=options.stock_factor)
+        self.meter = Meter()
         self.faults = Faults(options.faults, seed=options.seed)
         self.dialect = options.dialect
         self.instances: dict[str, Instance] = {}
@@ -97,12 +100,16 @@ class World:
                 lifecycle.apply_step(self, instance, step)
                 self._rendered.pop(instance.id, None)
                 self._push_next(instance)
+        account.freeze_if_used_up(self)
         if self.endpoints is not None:
             self.endpoints.listen_where_due()
         return now
 
     def next_due(self) -> float | None:
-        return self._due[0][0] if self._due else None
+        dues = [self._due[0][0]] if self._due else []
+        if (seconds := account.used_up_in(self)) is not None:
+            dues.append(self.clock.now() + seconds * self.clock.speed)
+        return min(dues, default=None)
 
     def plan(self, instance: Instance, steps: list[Step]) -> None:
         """Replace the planned steps of an instance."""
@@ -121,6 +128,7 @@ class World:
         self._pending.append(("made", instance.name, {"count": self.made[instance.name]}))
 
     def forget_instance(self, instance: Instance) -> None:
+        bills.keep_bill(self, instance)
         self.index.remove(instance)
         self.instances.pop(instance.id, None)
         self._rendered.pop(instance.id, None)
@@ -157,9 +165,10 @@ class World:
         """(first row, page size) of the page that a request asks for."""
         return self.dialect.page(request.page_number(number_name), request.page_size())
 
-    def set_status(self, instance: Instance, status: str) -> None:
+    def set_status(self, instance: Instance, status: str, *, wall: float | None = None) -> None:
         before, instance.status = instance.status, status
         self.index.move(instance, before)
+        self.meter.follow(instance, self.clock.wall() if wall is None else wall)
 
     def instance(self, instance_id: str) -> Instance:
         instance = self.instances.get(instance_id)
@@ -285,6 +294,8 @@ class World:
                 self.put(table, key, first)
             self.counters["template"] = 107_671 + len(self.table("template"))
             self._pending.append(("counter", "template", {"count": self.counters["template"]}))
+        for product in self.table("product").values():
+            self.catalog.add(Product(**product))  # pyright: ignore[reportArgumentType]
         # Also for a state file from before worlds had ids.
         self._pending.append(("world", "", {"id": self.id}))
         for instance in sorted(self.instances.values(), key=lambda each: each.seq):
@@ -292,7 +303,9 @@ class World:
                 self.index.add(instance)
             if instance.holds_stock:
                 self.catalog.taken[instance.product_id, instance.cluster_id] += instance.gpu_num
+            self.meter.restore(instance)
             self._push_next(instance)
+        account.restore(self)
         self.commit()
 
     def _load(self, table: str, key: str, record: JsonObject | None) -> None:

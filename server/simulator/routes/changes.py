@@ -3,6 +3,7 @@
 import orjson
 
 from server.simulator import lifecycle, validation
+from server.simulator.billing.bills import add_subscription
 from server.simulator.models import Instance
 from server.simulator.requests import EMPTY, ApiRequest, JsonObject, ProviderRefusal, bad_param, invalid_state
 from server.simulator.routes.create_instance import PORTS_MAX, SECONDS_PER_MONTH, network_volumes
@@ -78,6 +79,7 @@ def renew(world: World, request: ApiRequest) -> bytes:
     if instance.status in ("pending", "toCreate", "creating", "pulling") and not instance.starts:
         raise ProviderRefusal(400, "CREATING_INSTANCE_NOT_SUPPORT_RENEWAL", "the instance is still being created")
     instance.end_time += month * SECONDS_PER_MONTH
+    add_subscription(world, instance, months=month, trade="monthly_re_buy")
     world.mark_changed(instance)
     return EMPTY
 
@@ -90,7 +92,9 @@ def to_monthly(world: World, request: ApiRequest) -> bytes:
         raise ProviderRefusal(400, "UNSUPPORTED_BILLING_MODE", "this instance cannot become a subscription")
     instance.billing_mode = "monthly"
     instance.end_time = int(world.clock.wall()) + month * SECONDS_PER_MONTH
+    world.meter.end(instance, world.clock.wall())
     instance.price = product.monthly_price * instance.gpu_num
+    add_subscription(world, instance, months=month, trade="monthly_new_buy")
     world.mark_changed(instance)
     return EMPTY
 
@@ -100,4 +104,6 @@ def _volumes(world: World, instance: Instance, body: JsonObject) -> list[tuple[s
     if volume is None:
         return instance.volumes
     mounts = validation.objects(volume, "volumeMounts", most=30)
-    return network_volumes(world, mounts, instance.cluster_id, id_field="id", path_field="mountPath")
+    return network_volumes(
+        world, mounts, instance.cluster_id, id_field="id", path_field="mountPath", besides=instance.id
+    )

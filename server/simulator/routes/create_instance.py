@@ -3,10 +3,11 @@
 import re
 
 from server.simulator import lifecycle, validation
+from server.simulator.billing.account import check_balance
+from server.simulator.billing.bills import add_subscription
 from server.simulator.catalog import Product
 from server.simulator.models import Instance, fraction
 from server.simulator.requests import ApiRequest, JsonObject, ProviderRefusal, bad_param, no_stock, not_found
-from server.simulator.routes.billing import available_balance
 from server.simulator.world import World
 
 STRICT_NAME = re.compile(r"[A-Za-z0-9-]*")
@@ -45,8 +46,8 @@ def create_instance(world: World, request: ApiRequest) -> Instance:
     validation.number(body, "autoRenewMonth", least=1, most=36, default=1)
     _check_cuda(body)
     validation.text(body, "localStorageMountPoint")
-    cluster_id = _choose_cluster(world, body, product, gpu_num)
     storages = validation.objects(body, "networkStorages", most=30)
+    cluster_id = _choose_cluster(world, body, product, gpu_num, storages)
     volumes = network_volumes(world, storages, cluster_id, id_field="Id", path_field="mountPoint")
     network_id = _network(world, body, cluster_id)
     check_balance(world)
@@ -88,6 +89,8 @@ def create_instance(world: World, request: ApiRequest) -> Instance:
         raise ProviderRefusal(409, "CONFLICT", "an instance with this name exists")
     lifecycle.take_stock(world, instance)
     world.add_instance(instance)
+    if mode == "monthly":
+        add_subscription(world, instance, months=month, trade="monthly_new_buy")
     if faults.listed_after > 0:
         instance.steps.append((now + faults.listed_after, "", "list"))
         instance.hidden_until_sim = now + faults.listed_after if faults.hidden else 0
@@ -96,11 +99,6 @@ def create_instance(world: World, request: ApiRequest) -> Instance:
         world.index.add(instance)
     lifecycle.begin_create(world, instance, pull_fails=faults.pull_fails)
     return instance
-
-
-def check_balance(world: World) -> None:
-    if available_balance(world) <= 0:
-        raise ProviderRefusal(world.dialect.no_balance_status, "BALANCE_NOT_ENOUGH", "balance not enough")
 
 
 def _product(world: World, body: JsonObject, kind: str) -> Product:
@@ -146,8 +144,8 @@ def _check_cuda(body: JsonObject) -> None:
         raise ProviderRefusal(400, "CUDA_VERSION_INCOMPATIBLE", f"no node runs CUDA {version}")
 
 
-def _choose_cluster(world: World, body: JsonObject, product: Product, gpu_num: int) -> str:
-    """The requested cluster, or a seeded choice among those with enough stock."""
+def _choose_cluster(world: World, body: JsonObject, product: Product, gpu_num: int, storages: list[JsonObject]) -> str:
+    """The requested cluster, or a seeded choice among those with enough stock, where its storages and network are."""
     cluster_id = validation.text(body, "clusterId")
     if cluster_id:
         if cluster_id not in world.catalog.clusters:
@@ -157,7 +155,11 @@ def _choose_cluster(world: World, body: JsonObject, product: Product, gpu_num: i
         if world.catalog.free(product.id, cluster_id) < gpu_num:
             raise no_stock()
         return cluster_id
-    in_stock = [each for each in product.stock if world.catalog.free(product.id, each) >= gpu_num]
+    named = [world.table("storage").get(validation.text(each, "Id")) for each in storages]
+    named.append(world.table("network").get(validation.text(body, "networkId")))
+    places = {each["clusterId"] for each in named if each}
+    sold = [each for each in product.stock if each in places] or product.stock
+    in_stock = [each for each in sold if world.catalog.free(product.id, each) >= gpu_num]
     if not in_stock:
         raise no_stock()
     pick = fraction(world.seed, "cluster", world.counters["instance"])
@@ -165,17 +167,30 @@ def _choose_cluster(world: World, body: JsonObject, product: Product, gpu_num: i
 
 
 def network_volumes(
-    world: World, storages: list[JsonObject], cluster_id: str, *, id_field: str, path_field: str
+    world: World, storages: list[JsonObject], cluster_id: str, *, id_field: str, path_field: str, besides: str = ""
 ) -> list[tuple[str, int, str, str]]:
+    """`besides` is the id of the instance that they are for, if it exists already."""
     volumes: list[tuple[str, int, str, str]] = []
     for item in storages:
         storage_id = validation.text(item, id_field, least=1)
         storage = world.table("storage").get(storage_id)
         if storage is None or storage["clusterId"] != cluster_id:
             raise ProviderRefusal(400, "NETWORK_STORAGE_UNAVAILABLE", "the network storage is not in this cluster")
+        if not world.dialect.shares_storages and is_held(world, storage_id, besides=besides):
+            raise ProviderRefusal(400, "NETWORK_STORAGE_IN_USE", "another instance has the network storage")
         path = validation.text(item, path_field) or "/network"
         volumes.append(("network", int(str(storage["storageSize"])), storage_id, path))
     return volumes
+
+
+def is_held(world: World, storage_id: str, *, besides: str = "") -> bool:
+    """An instance has its network storages until it is removed, also while it is stopped."""
+    return any(
+        volume[2] == storage_id
+        for each in world.instances.values()
+        if each.volumes and each.id != besides and each.status != "removed"
+        for volume in each.volumes
+    )
 
 
 def _network(world: World, body: JsonObject, cluster_id: str) -> str:

@@ -107,7 +107,8 @@ def metrics(world: World, request: ApiRequest) -> bytes:
         raise bad_param(f"at most {POINTS_MAX} points", "interval")
     first = int(instance.last_started_at) if instance.starts else until + 1
     # The newest points are missing, as at the provider.
-    known = wall - METRICS_LAG / world.clock.speed
+    lag = world.dialect.metrics_lag
+    known = wall - (METRICS_LAG / world.clock.speed if lag < 0 else lag)
     last = known if instance.is_running else min(known, instance.last_stopped_at)
     loads = world.loads.get(instance.id, [])
 

@@ -3,10 +3,11 @@
 import orjson
 
 from server.simulator import lifecycle
+from server.simulator.billing.account import check_balance
 from server.simulator.dialect import NameFilter
 from server.simulator.models import Instance
 from server.simulator.requests import EMPTY, ApiRequest, bad_param, not_found
-from server.simulator.routes.create_instance import check_balance, create_instance
+from server.simulator.routes.create_instance import create_instance
 from server.simulator.statuses import STATUSES
 from server.simulator.validation import text
 from server.simulator.world import World

@@ -4,6 +4,7 @@ import orjson
 
 from server.simulator import validation
 from server.simulator.requests import EMPTY, ApiRequest, JsonObject, ProviderRefusal, bad_param, not_found
+from server.simulator.routes.create_instance import is_held
 from server.simulator.world import World
 
 STORAGE_MIN_GB = 10
@@ -16,10 +17,13 @@ def storages(world: World, request: ApiRequest) -> bytes:
     """Only this list names its page parameter `pageNo`."""
     start, size = world.page(request, "pageNo")
     needle, storage_id = request.query("storageName").lower(), request.query("storageId")
+    now = world.clock.now()
     rows = [
-        record
+        {name: value for name, value in record.items() if name != "listed_at_sim"}
         for record in world.table("storage").values()
-        if needle in str(record["storageName"]).lower() and storage_id in ("", record["storageId"])
+        if float(str(record.get("listed_at_sim", 0))) <= now
+        and needle in str(record["storageName"]).lower()
+        and storage_id in ("", record["storageId"])
     ]
     return orjson.dumps({"data": rows[start : start + size], "total": len(rows)})
 
@@ -41,7 +45,8 @@ def create_storage(world: World, request: ApiRequest) -> bytes:
         "clusterName": cluster.name,
         "price": "7",
     }
-    world.put("storage", key, record)
+    delay = world.dialect.list_delay * world.clock.speed
+    world.put("storage", key, {**record, "listed_at_sim": world.clock.now() + delay} if delay else record)
     return orjson.dumps(record)
 
 
@@ -56,7 +61,7 @@ def update_storage(world: World, request: ApiRequest) -> bytes:
         raise bad_param("storageSize may only grow", "storageSize")
     changed = {**record, "storageName": name, "storageSize": size}
     world.put("storage", str(record["storageId"]), changed)
-    return orjson.dumps(changed)
+    return orjson.dumps({name: value for name, value in changed.items() if name != "listed_at_sim"})
 
 
 def delete_storage(world: World, request: ApiRequest) -> bytes:
@@ -64,7 +69,7 @@ def delete_storage(world: World, request: ApiRequest) -> bytes:
     # The vendor's command line sends `id`.
     key = validation.text(body, "storageId") or validation.text(body, "id", least=1)
     _storage(world, key)
-    if any(volume[2] == key for each in world.instances.values() for volume in each.volumes):
+    if is_held(world, key):
         raise ProviderRefusal(400, "NETWORK_STORAGE_IN_USE", "the network storage is in use")
     world.drop("storage", key)
     return EMPTY

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from server.simulator.catalog import Catalog
 from server.simulator.options import SimulatorOptions
 from tests.server.simulator.account import Account, creation, open_account
@@ -57,6 +59,23 @@ async def test_without_a_region_the_create_goes_where_there_is_room(account: Acc
     places = {(await account.instance(await account.create(clusterId=None)))["clusterId"] for _ in range(4)}
 
     assert places == {"eu-gb-1"}
+
+
+@pytest.mark.parametrize("cluster_id", ["us-ca-6", "eu-gb-1"])
+async def test_without_a_region_the_create_goes_where_its_storage_or_network_is(account: Account, cluster_id: str):
+    """A public client can name a storage, but no region."""
+    _, storage = await account.post("/networkstorage/create", clusterId=cluster_id, storageName="d", storageSize=10)
+    await account.post("/network/create", clusterId=cluster_id, name="n")
+    _, networks = await account.get("/networks")
+    mounts = [{"Id": storage["storageId"], "mountPoint": "/data"}]
+
+    first = await account.create(clusterId=None, networkStorages=mounts)
+    second = await account.create(clusterId=None, networkId=networks["networks"][0]["Id"])
+
+    assert [(await account.instance(each))["clusterId"] for each in (first, second)] == [cluster_id] * 2
+    await account.control("POST", "/stock", productId="4090.16c62g", clusterId=cluster_id, free=0)
+    full = await account.post("/gpu/instance/create", **creation(clusterId=None, networkStorages=mounts))
+    assert full == NO_STOCK
 
 
 async def test_availability_is_about_the_number_of_gpus_asked_for(account: Account):
