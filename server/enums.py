@@ -134,6 +134,16 @@ class ProviderObjectKind(StrEnum):
     PREWARM = "PREWARM"
 
 
+class VolumeStatus(StrEnum):
+    """Status of a network volume. While CREATING, the provider's answer to the create may be missing."""
+
+    CREATING = "CREATING"
+    AVAILABLE = "AVAILABLE"
+    DELETING = "DELETING"
+    DELETED = "DELETED"
+    FAILED = "FAILED"
+
+
 class ToolName(StrEnum):
     """A tool that the provider runs beside the container. OTHER: one of a template, by a name of its own."""
 
@@ -156,6 +166,7 @@ class OperationReason(StrEnum):
     LIFETIME = "LIFETIME"
     IDLE = "IDLE"
     SCHEDULE = "SCHEDULE"
+    BUDGET = "BUDGET"
     OUTSIDE = "OUTSIDE"
 
 
@@ -183,3 +194,23 @@ class ProviderKind(StrEnum):
 
     NOVITA = "NOVITA"
     SIMULATOR = "SIMULATOR"
+
+
+class BudgetPeriod(StrEnum):
+    """After which time a budget begins anew."""
+
+    DAY = "DAY"
+    WEEK = "WEEK"
+    MONTH = "MONTH"
+    TOTAL = "TOTAL"
+    OTHER = "OTHER"
+
+
+class BudgetAction(StrEnum):
+    """What a budget does besides announcing its thresholds."""
+
+    NOTIFY = "NOTIFY"
+    BLOCK = "BLOCK"
+    STOP = "STOP"
+    DELETE = "DELETE"
+    OTHER = "OTHER"

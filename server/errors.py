@@ -9,6 +9,7 @@ PilotlightError
 │   ├── KeyReused            the idempotency key was used before with another input
 │   ├── VersionConflict      the instance has changed since the caller read it
 │   ├── NotCancellable       the operation has ended or can no longer be cancelled
+│   ├── BudgetExceeded       a budget has less left than it may cost
 │   └── NoCapacity           no product in any region fits
 ├── NovitaError              a provider problem: knows whether a retry can help
 │   ├── RateLimited          429; knows when to retry
@@ -37,7 +38,7 @@ PilotlightError
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -116,6 +117,16 @@ class VersionConflict(Refused):
         message = f"The instance has changed: its version is now {current}."
         super().__init__("VERSION_CONFLICT", message, ("input", "expectedVersion"))
         self.current = current
+
+
+class CountDiffers(Refused):
+    """A bulk request's filter matches another number of instances than the caller expects."""
+
+    def __init__(self, expected: int, actual: int) -> None:
+        message = f"The filter matches {actual} instances, not {expected}; nothing was changed."
+        super().__init__("COUNT_DIFFERS", message, ("input", "expectedCount"))
+        self.expected = expected
+        self.actual = actual
 
 
 class NotCancellable(Refused):
@@ -288,6 +299,16 @@ class ProviderError(NovitaError):
 
 # 401, 402 and 403: our key or account is refused, whatever the request. Work waits for the end of it as for an outage.
 AccountRefusal = AuthFailed | PaymentRequired | Suspended
+
+
+class BudgetExceeded(Refused):
+    """A budget has less left than the work may cost. Amounts are in millionths of a dollar."""
+
+    def __init__(self, budget: tuple[UUID, str], remaining: int, needed: int, resets_at: datetime | None) -> None:
+        message = f"It may cost {needed / 1e6:.2f} USD; the budget {budget[1]} has {remaining / 1e6:.2f} USD left."
+        super().__init__("BUDGET_EXCEEDED", message)
+        self.budget_id, self.budget_name = budget
+        self.remaining_micros, self.needed_micros, self.resets_at = remaining, needed, resets_at
 
 
 class QueueFull(Refused):

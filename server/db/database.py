@@ -22,6 +22,7 @@ from server.db.outages import DATABASE_ERRORS
 from server.db.pool import CLOSE_TIMEOUT, DRAIN_TIMEOUT, RawPool
 from server.db.replica import Replica
 from server.db.timeouts import Timeouts, bounded_connection
+from server.db.wal_position import WalPosition
 from server.observe.tracing import span
 
 TOPICS = "topics to notify after the commit"
@@ -89,6 +90,7 @@ class Database:
                 read_url, pool_size=pool_size, timeouts=self.timeouts, timeout=replica_timeout, name=name
             )
         self._raw = RawPool(self._connect_pooled, size=pool_size, timeout=self.timeouts.statement)
+        self._wal_position = WalPosition(self._raw)
         self._closing: set[asyncio.Future[None]] = set()
 
     async def connect(
@@ -131,10 +133,6 @@ class Database:
         return {"application_name": self._name, "timezone": "UTC", "jit": "off", **self.timeouts.startup_parameters()}
 
     @property
-    def has_replica(self) -> bool:
-        return self._replica is not None
-
-    @property
     def raw(self) -> RawPool:
         """Raw asyncpg connections for single statements where SQLAlchemy's extra round trips count."""
         return self._raw
@@ -153,17 +151,28 @@ class Database:
     async def read_from_replica_if_fresh(self) -> AsyncGenerator[AsyncSession]:
         """Like `read`, from a replica if there is one: for large and frequent reads.
 
-        It sees every write that was acknowledged before the call. That costs one small query to the primary: which WAL
-        position the replica must have replayed.
+        It sees every write that was acknowledged before the call. That costs one small query to the primary, shared by
+        all calls that wait at that moment: which WAL position the replica must have replayed.
         """
         if self._replica is None:
             async with self.read() as session:
                 yield session
             return
-        position = await self._wal_position()
+        position = await self._wal_position.read()
         async with AsyncExitStack() as stack:
-            session = await stack.enter_async_context(self._replica.session(reached=position)) if position else None
+            session = None
+            if position is not None:
+                session = await stack.enter_async_context(self._replica.session(reached=position))
             yield session or await stack.enter_async_context(self.read())
+
+    async def fetch_from_replica_if_fresh(self, statement: str, *values: Any) -> list[asyncpg.Record]:
+        """The rows of one statement, which sees the same; for the reads that most requests consist of."""
+        if self._replica is not None:
+            position = await self._wal_position.read()
+            rows = None if position is None else await self._replica.fetch(position, statement, *values)
+            if rows is not None:
+                return rows
+        return await self.raw.fetch(statement, *values)
 
     @asynccontextmanager
     async def read_replica(self) -> AsyncGenerator[AsyncSession | None]:
@@ -173,13 +182,6 @@ class Database:
             return
         async with self._replica.session() as session:
             yield session
-
-    async def _wal_position(self) -> str | None:
-        """The primary's flushed WAL position; None if it is unknown, such as during a failover behind a pooler."""
-        try:
-            return await self.raw.fetchval("SELECT pg_current_wal_flush_lsn()::text")
-        except DATABASE_ERRORS:
-            return None
 
     @asynccontextmanager
     async def write(self) -> AsyncGenerator[AsyncSession]:

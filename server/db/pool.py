@@ -24,8 +24,12 @@ class RawPool:
     silent network. Here the connection is closed in the background instead, and the pool opens another one.
     """
 
-    def __init__(self, connect: Callable[[], Awaitable[Connection]], *, size: int, timeout: timedelta) -> None:
+    def __init__(
+        self, connect: Callable[[], Awaitable[Connection]], *, size: int, timeout: timedelta, is_read_only: bool = False
+    ) -> None:
+        """`is_read_only`: connections to a replica are wanted; otherwise they are closed."""
         self.size = size
+        self._is_read_only = is_read_only
         self._connect = connect
         self._timeout = timeout.total_seconds()
         self._pool: Any = None  # its proxies have the type of connections only at run time
@@ -85,7 +89,7 @@ class RawPool:
         while True:
             async with asyncio.timeout(self._timeout):  # asyncpg's own timeout costs a task
                 connection: Connection = await self._pool.acquire()
-            if not _is_read_only(connection):
+            if self._is_read_only or not _is_read_only(connection):
                 return connection
             self._discard(connection)
 

@@ -14,7 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
 from server.db.hosts import driver_url
-from server.db.outages import DATABASE_ERRORS
+from server.db.outages import DATABASE_ERRORS, is_database_unavailable
+from server.db.pool import Connection, RawPool
 from server.db.timeouts import Timeouts
 
 log = structlog.get_logger(__name__)
@@ -24,8 +25,27 @@ PAUSE = timedelta(seconds=1)  # after a failure or too much lag; reads use the p
 POLL_INTERVAL = timedelta(milliseconds=2)
 CONNECT_TIMEOUT = timedelta(seconds=2)
 # Null on a server that is not a replica: a demoted primary would return old data.
-HAS_REPLAYED = "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn"
+REPLAYED = "SELECT (pg_last_wal_replay_lsn() - '0/0'::pg_lsn)::bigint"
+# How long a position that was replayed is trusted: replay only goes forward, unless the server is replaced.
+TRUST = timedelta(seconds=1)
 CONFLICT = "40001"  # replay conflicted with the query
+
+
+_Connection: Any = asyncpg.Connection  # it is generic only for type checkers
+
+
+class ReplicaConnection(_Connection):
+    """Remembers how far its server had replayed when it was last asked."""
+
+    __slots__ = ("_asked_at", "_replayed")
+
+    def note_replayed(self, position: int) -> None:
+        self._replayed = position
+        self._asked_at = time.monotonic()
+
+    def is_known_to_have(self, position: int) -> bool:
+        known = getattr(self, "_replayed", -1)
+        return known >= position and time.monotonic() - self._asked_at < TRUST.total_seconds()
 
 
 class Replica:
@@ -45,9 +65,28 @@ class Replica:
             pool_timeout=self._timeout,  # callers use the primary instead of waiting for a connection
             json_deserializer=orjson.loads,
         )
+        self._raw = RawPool(self._connect, size=pool_size, timeout=timeout, is_read_only=True)
+
+    async def fetch(self, reached: int, statement: str, *values: Any) -> list[asyncpg.Record] | None:
+        """The rows of one statement, which sees everything up to a WAL position; None if the replica can't offer it."""
+        if time.monotonic() < self._paused_until:
+            return None
+        try:
+            async with self._raw.acquire() as connection:
+                if not await self._has_replayed(connection, reached):
+                    self._pause("behind")
+                    return None
+                return await connection.fetch(statement, *values)
+        except DATABASE_ERRORS as error:
+            if not is_database_unavailable(error):
+                raise
+            is_busy = isinstance(error, TimeoutError) and self._raw.in_use >= self._raw.size
+            if not is_busy:
+                self._pause(type(error).__name__)
+            return None
 
     @asynccontextmanager
-    async def session(self, *, reached: str | None = None) -> AsyncGenerator[AsyncSession | None]:
+    async def session(self, *, reached: int | None = None) -> AsyncGenerator[AsyncSession | None]:
         """A read-only transaction that sees everything up to a WAL position; None if the replica can't offer one."""
         async with AsyncExitStack() as stack:
             session = None
@@ -66,33 +105,43 @@ class Replica:
                 raise ConnectionError("the replica is gone, or replay cancelled the query") from error
 
     async def close(self) -> None:
+        await self._raw.close()
         await self.engine.dispose()
 
-    async def _open(self, stack: AsyncExitStack, reached: str | None) -> AsyncSession | None:
+    async def _open(self, stack: AsyncExitStack, reached: int | None) -> AsyncSession | None:
         connection = await stack.enter_async_context(self.engine.connect())
         # Checked on the connection that is then read (the URL may name several replicas), and before its transaction
         # begins: inside, the check would run after the snapshot was taken.
-        if reached is not None and not await self._has_replayed(connection, reached):
+        if reached is not None and not await self._session_has_replayed(connection, reached):
             self._pause("behind")
             return None
         session = await stack.enter_async_context(AsyncSession(bind=connection, expire_on_commit=False))
         await session.connection(execution_options=READ_ONLY)
         return session
 
-    async def _has_replayed(self, connection: AsyncConnection, position: str) -> bool:
+    async def _session_has_replayed(self, connection: AsyncConnection, position: int) -> bool:
         raw: Any = (await connection.get_raw_connection()).driver_connection
-        deadline = time.monotonic() + self._timeout
         try:
-            while not await raw.fetchval(HAS_REPLAYED, position):
-                if time.monotonic() >= deadline:
-                    return False
-                await asyncio.sleep(POLL_INTERVAL.total_seconds())
+            return await self._has_replayed(raw, position)
         except DATABASE_ERRORS:
             await connection.invalidate()  # the pool did not see the error and would keep a dead connection
             raise
-        return True
 
-    async def _connect(self, *_: Any, **__: Any) -> "asyncpg.Connection[asyncpg.Record]":
+    async def _has_replayed(self, connection: Any, position: int) -> bool:
+        """Waits for it a short time. Without writes the last answer of this connection suffices."""
+        if connection.is_known_to_have(position):
+            return True
+        deadline = time.monotonic() + self._timeout
+        while True:
+            replayed: int | None = await connection.fetchval(REPLAYED)
+            if replayed is not None and replayed >= position:
+                connection.note_replayed(replayed)
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(POLL_INTERVAL.total_seconds())
+
+    async def _connect(self, *_: Any, **__: Any) -> Connection:
         attributes: dict[str, Any] = {}
         if "target_session_attrs=" not in self._url:
             attributes["target_session_attrs"] = "prefer-standby"
@@ -100,6 +149,7 @@ class Replica:
             self._url,
             timeout=CONNECT_TIMEOUT.total_seconds(),
             command_timeout=self._timeouts.statement.total_seconds(),
+            connection_class=ReplicaConnection,
             server_settings={
                 "application_name": f"{self._name} replica",
                 "timezone": "UTC",

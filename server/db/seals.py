@@ -9,6 +9,7 @@ from sqlalchemy import select
 from server.db.database import Database
 from server.db.tables import SealKey
 
+JOB_PREFIX = "job"
 TAG_SIZE = 8  # bytes: one guess in 2**64 is right
 
 
@@ -63,6 +64,10 @@ class Seals:
         self.plain_cursors_until = row.plain_cursors_until
         self._cursors = Seal(row.key, b"cursor")
         self._jobs = Seal(row.key, b"job")
+
+    def job_id(self, number: int) -> str:
+        """A job's id, as in the API and in logs: jobs of all projects are numbered together."""
+        return f"{JOB_PREFIX}_{self.jobs.close(number.to_bytes(8)).hex()}"
 
     @property
     def cursors(self) -> Seal:

@@ -1,14 +1,19 @@
 """Reads from a real streaming replica are never older than what was acknowledged, and fall back to the primary."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
+import asyncpg
 import pytest
 from sqlalchemy import text
 
 from server.db.database import Database
 from server.db.migrate import upgrade
 from server.db.notify import Notifier
+from server.db.pool import RawPool
+from server.db.wal_position import POSITION
 from server.events.replay import cursor_now
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
@@ -60,6 +65,15 @@ async def count(database: Database, names: str) -> tuple[int, bool]:
     async with database.read_from_replica_if_fresh() as session:
         row = (await session.execute(SEEN, {"names": names})).one()
     return row.many, row.is_replica
+
+
+FETCH = "SELECT count(*) AS many, pg_is_in_recovery() AS is_replica FROM project WHERE name LIKE $1"
+
+
+async def count_raw(database: Database, names: str) -> tuple[int, bool]:
+    """The same by one statement without a session."""
+    ((many, is_replica),) = await database.fetch_from_replica_if_fresh(FETCH, names)
+    return many, is_replica
 
 
 async def _is_used(database: Database) -> bool:
@@ -157,3 +171,44 @@ async def test_a_server_that_is_no_replica_is_not_read_as_one(servers: tuple[Pos
     await database.close()
 
     assert name == "pilotlight"  # that of our own pool
+
+
+async def test_a_single_statement_sees_every_write_that_was_acknowledged(database: Database):
+    await until(lambda: _is_used(database))
+    found = []
+    for number in range(20):
+        await add(database, f"single-{number}")
+        found.append(await count_raw(database, "single-%"))
+    assert found == [(number + 1, True) for number in range(20)]
+
+
+async def test_reads_at_the_same_time_share_the_question_where_the_primary_is(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+):
+    await count_raw(database, "%")
+    asked: list[str] = []
+    fetch = RawPool.fetch
+
+    async def noted(pool: RawPool, statement: str, *values: Any) -> Any:
+        asked.append(statement)
+        return await fetch(pool, statement, *values)
+
+    monkeypatch.setattr(RawPool, "fetch", noted)
+    assert {is_replica for _, is_replica in await asyncio.gather(*(count_raw(database, "%") for _ in range(8)))} == {
+        True
+    }
+    assert asked == [POSITION]
+    await asyncio.gather(*(count_raw(database, "%") for _ in range(3)))
+    assert asked == [POSITION] * 2
+
+
+async def test_a_statement_falls_back_to_the_primary(hasty: Database, servers: tuple[PostgresServer, PostgresServer]):
+    _, replica = servers
+    await replica.ask("SELECT pg_wal_replay_pause()")
+    try:
+        await add(hasty, "fallback")
+        assert await count_raw(hasty, "fallback") == (1, False)
+    finally:
+        await replica.ask("SELECT pg_wal_replay_resume()")
+    with pytest.raises(asyncpg.PostgresSyntaxError):
+        await hasty.fetch_from_replica_if_fresh("SELEC 1")

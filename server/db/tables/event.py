@@ -39,6 +39,7 @@ class LoggedEvent(Base):
     __tablename__ = "event"
     __table_args__ = (
         Index("event_by_project", "project_id", "position"),
+        Index("event_of_project", "project_id", "position", postgresql_where=text("instance_id IS NULL")),
         Index("event_by_instance", "instance_id", "position"),
         Index("event_by_id", "id"),
         {"postgresql_partition_by": "RANGE (position)"},

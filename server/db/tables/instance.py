@@ -140,6 +140,8 @@ class Instance(Base):
     tools: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)  # such as Jupyter
     min_cuda_version: Mapped[str | None]
     network_id: Mapped[str | None]  # of a private network, by the provider's id
+    # Network volumes that the machine mounts: volume_id, novita_id, mount_path.
+    volumes: Mapped[list[Any]] = mapped_column(server_default=EMPTY_LIST)
     labels: Mapped[dict[str, str]] = mapped_column(server_default=EMPTY_OBJECT)
     health_check: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
     ready_timeout_seconds: Mapped[int | None]  # null: INSTANCE_MAX_WAIT
@@ -202,6 +204,12 @@ class Operation(Base):
         ),
         Index("operation_of_instance", "instance_id", "created_at", "id"),
         Index("operation_by_project", "project_id", "created_at", "id"),
+        # What creates and starts that have no paid machine yet may cost.
+        Index(
+            "operation_with_reserve",
+            "project_id",
+            postgresql_where=text(f"status IN ({_words(OPEN_OPERATION)}) AND reserved_price_e5 IS NOT NULL"),
+        ),
         # For estimates: the durations of recent operations of a kind, by product and region.
         Index(
             "operation_that_succeeded",
@@ -242,6 +250,9 @@ class Operation(Base):
     before: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
     # The changes of an UPDATE. Environment variables among them are erased when it ends.
     wanted: Mapped[dict[str, Any]] = mapped_column(server_default=EMPTY_OBJECT)
+    # What a create or start may cost: the price of an hour, and the time to its hard end; null: it has none.
+    reserved_price_e5: Mapped[int | None]
+    reserved_s: Mapped[int | None]
     # Of the instance when the operation succeeded.
     product_name: Mapped[str | None]
     region: Mapped[str | None]
@@ -316,4 +327,6 @@ class IdempotencyKey(Base):
     operation_id: Mapped[UUID | None] = mapped_column(ForeignKey("operation.id", deferrable=True, initially="DEFERRED"))
     # A created object that is not an operation, by the id of its row.
     object_id: Mapped[UUID | None]
+    # Of a bulk request with a filter: the instances that it was decided to be about.
+    instance_ids: Mapped[list[str] | None]
     created_at: Mapped[CreatedAt]

@@ -35,6 +35,7 @@ class InstanceRow(NamedTuple):
     tools: list[Any]
     min_cuda_version: str | None
     network_id: str | None
+    volumes: list[Any]
     labels: dict[str, str]
     ready_timeout_seconds: int | None
     novita_id: str | None

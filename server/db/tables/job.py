@@ -23,7 +23,14 @@ class JobStatus(StrEnum):
 
 LINES = {
     "ends": ("STOP_INSTANCE", "DELETE_INSTANCE"),
-    "starts": ("START_INSTANCE", "RESTART_INSTANCE", "MIGRATE_INSTANCE", "UPDATE_INSTANCE"),
+    "starts": (
+        "START_INSTANCE",
+        "RESTART_INSTANCE",
+        "MIGRATE_INSTANCE",
+        "UPDATE_INSTANCE",
+        "SAVE_IMAGE",
+        "UPGRADE_INSTANCE",
+    ),
     "creates": ("CREATE_INSTANCE",),
 }
 

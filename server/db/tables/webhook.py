@@ -9,6 +9,8 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from server.db.tables.base import Base, CreatedAt, Id, one_of
 
+OF_A_PROJECT = text("project_webhook_id IS NOT NULL")
+
 
 class DeliveryStatus(StrEnum):
     """Status of a delivery."""
@@ -35,6 +37,32 @@ class WebhookSecret(Base):
     retires_at: Mapped[datetime | None]
 
 
+class ProjectWebhook(Base):
+    """Where events of a whole project are sent. It gets events of `types` behind the position `after`."""
+
+    __tablename__ = "project_webhook"
+    __table_args__ = (Index("project_webhook_by_project", "project_id", "created_at", "id"),)
+
+    id: Mapped[Id]
+    project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"))
+    url: Mapped[str]
+    types: Mapped[list[str]]
+    after: Mapped[int]
+    created_by: Mapped[UUID | None] = mapped_column(ForeignKey("token.id", ondelete="SET NULL"))
+    created_at: Mapped[CreatedAt]
+    disabled_at: Mapped[datetime | None]
+
+
+class WebhookFeed(Base):
+    """At most one row: up to where the log was compared with the webhooks of projects."""
+
+    __tablename__ = "webhook_feed"
+    __table_args__ = (CheckConstraint("is_the_only_row", name="has_one_row"),)
+
+    is_the_only_row: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
+    position: Mapped[int]
+
+
 class Delivery(Base):
     """One message to one receiver. The body is stored, so every attempt sends the same bytes."""
 
@@ -49,6 +77,15 @@ class Delivery(Base):
             "seq",
             postgresql_where=text("status = 'PENDING' AND keeps_order"),
         ),
+        Index(
+            "delivery_waiting_by_webhook",
+            "project_webhook_id",
+            "subject_id",
+            "seq",
+            postgresql_where=text("status = 'PENDING' AND project_webhook_id IS NOT NULL"),
+        ),
+        Index("delivery_by_webhook", "project_webhook_id", "created_at", "id", postgresql_where=OF_A_PROJECT),
+        Index("delivery_by_subject", "subject_id", "created_at", "id", postgresql_where=OF_A_PROJECT),
         Index("delivery_by_project", "project_id", "created_at", "id"),
         Index("delivery_by_instance", "instance_id", "created_at", "id"),
         Index("delivery_over", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
@@ -59,6 +96,11 @@ class Delivery(Base):
     seq: Mapped[int] = mapped_column(Identity(always=True))
     project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"))
     instance_id: Mapped[UUID | None] = mapped_column(ForeignKey("instance.id"))
+    # The project's webhook that it is for; no foreign key, because the delivery outlives it.
+    project_webhook_id: Mapped[UUID | None]
+    # The instance that a delivery of a project's webhook is about. Not in `instance_id`: processes of the release
+    # before would send the instance's own messages only after these.
+    subject_id: Mapped[UUID | None]
     event_id: Mapped[UUID | None]
     event_type: Mapped[str]
     url: Mapped[str]
