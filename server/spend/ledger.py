@@ -1,0 +1,191 @@
+"""The ledger: for which time each machine was paid, at which price. Only `server.instances.transitions` writes it.
+
+An entry is open while its machine is paid for. It is cut when price or labels change and at midnight UTC, so that a
+closed entry has one price and lies within one day.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.billing import BILLED_WORDS, MONTHLY, UNBILLED_STATUSES, UNBILLED_WORDS, is_paid
+from server.db.tables import Instance
+
+
+@dataclass(frozen=True, slots=True)
+class MachineTimes:
+    """When the provider says that the machine was last started and stopped."""
+
+    started_at: datetime | None = None
+    stopped_at: datetime | None = None
+
+    @property
+    def run_began_at(self) -> datetime | None:
+        """None if it has not said when the present run began."""
+        if self.started_at is None or (self.stopped_at is not None and self.stopped_at >= self.started_at):
+            return None
+        return self.started_at
+
+
+NO_TIMES = MachineTimes()
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """The columns of an instance that its entry follows."""
+
+    is_paid: bool | None
+    rate: tuple[object, ...]
+
+    @classmethod
+    def of(cls, row: Instance) -> "Meter":
+        return cls(
+            is_paid(
+                row.status,
+                row.novita_status,
+                is_hourly=row.novita_id is not None and row.billing_mode != MONTHLY,
+            ),
+            (row.novita_id, row.price_per_hour_e5, row.labels, row.product_name, row.region),
+        )
+
+
+# An end that the provider does not name, or that can't be true, is now. Days have 24 hours in UTC.
+NEXT_DAY = "date_trunc('day', {0}, 'UTC') + interval '24 hours'"
+AMOUNT = "round(price_e5 * 10 * extract(epoch FROM {1} - {0}) / 3600)"
+COLUMNS = "project_id, instance_id, machine, token_id, labels, price_e5, product_name, region, run_began_at"
+FIRST_END = f"least(old.ends_at, {NEXT_DAY.format('cost_entry.began_at')})"
+END = text(f"""
+    WITH old AS (
+        SELECT id, CASE WHEN CAST(:at AS timestamptz) BETWEEN began_at AND now THEN CAST(:at AS timestamptz)
+                        ELSE greatest(began_at, now) END AS ends_at
+        FROM cost_entry, clock_timestamp() AS now
+        WHERE instance_id = ANY(CAST(:instance_ids AS uuid[])) AND ended_at IS NULL
+    ), ended AS (
+        UPDATE cost_entry SET ended_at = {FIRST_END}, amount_micros = {AMOUNT.format("began_at", FIRST_END)}
+        FROM old WHERE cost_entry.id = old.id AND cost_entry.ended_at IS NULL
+        RETURNING cost_entry.*, old.ends_at
+    ), days AS (
+        INSERT INTO cost_entry ({COLUMNS}, began_at, ended_at, amount_micros)
+        SELECT {COLUMNS}, day, least(day + interval '24 hours', ends_at),
+               {AMOUNT.format("day", "least(day + interval '24 hours', ends_at)")}
+        FROM ended, generate_series(ended_at, ends_at, interval '24 hours') AS day
+        WHERE day < ends_at
+    )
+    INSERT INTO cost_entry ({COLUMNS}, began_at)
+    SELECT ended.project_id, instance.id, novita_id, token_id, instance.labels, price_per_hour_e5,
+           instance.product_name, instance.region, run_began_at, ends_at
+    FROM ended JOIN instance ON instance.id = ended.instance_id
+    WHERE CAST(:goes_on AS boolean)
+""")
+
+# The token that requested the run pays for it. An entry never begins before the end of the one before it.
+BEGIN = text(f"""
+    INSERT INTO cost_entry ({COLUMNS}, began_at)
+    SELECT project_id, id, novita_id,
+           (SELECT requested_by FROM operation
+            WHERE instance_id = instance.id AND kind IN ('CREATE', 'START') AND requested_by IS NOT NULL
+            ORDER BY created_at DESC LIMIT 1),
+           labels, price_per_hour_e5, product_name, region, begins_at, begins_at
+    FROM instance, clock_timestamp() AS now, LATERAL (
+        SELECT CASE WHEN CAST(:at AS timestamptz) <= now
+                     AND CAST(:at AS timestamptz) >= coalesce(
+                         (SELECT ended_at FROM cost_entry WHERE instance_id = instance.id
+                          ORDER BY began_at DESC LIMIT 1), '-infinity')
+                    THEN CAST(:at AS timestamptz) ELSE now END AS begins_at
+    ) AS known
+    WHERE id = :instance_id
+    ON CONFLICT (instance_id) WHERE ended_at IS NULL DO NOTHING
+""")
+
+
+# Which words are billed is in server/billing.py. A rate that differs was written by a process of an older release.
+DIFFERING = text("""
+    SELECT instance.id, instance.novita_id
+    FROM instance LEFT JOIN cost_entry AS entry ON entry.instance_id = instance.id AND entry.ended_at IS NULL
+    WHERE instance.novita_id IS NOT NULL AND instance.billing_mode IS DISTINCT FROM :monthly
+      AND instance.status <> ALL(:unpaid_statuses)
+      AND instance.novita_status = ANY(:paid_words) AND entry.id IS NULL
+    UNION ALL
+    SELECT instance.id, instance.novita_id
+    FROM cost_entry AS entry JOIN instance ON instance.id = entry.instance_id
+    WHERE entry.ended_at IS NULL
+      AND (instance.novita_id IS NULL OR instance.billing_mode = :monthly OR instance.status = ANY(:unpaid_statuses)
+           OR instance.novita_status = ANY(:unpaid_words)
+           OR (entry.machine, entry.price_e5, entry.labels, entry.product_name, entry.region) IS DISTINCT FROM
+              (instance.novita_id, instance.price_per_hour_e5, instance.labels, instance.product_name, instance.region))
+""")
+RECORDED = text("""
+    SELECT machine, price_e5, labels, product_name, region FROM cost_entry
+    WHERE instance_id = :instance_id AND ended_at IS NULL
+""")
+# Instances that are being changed are left for the next time. The locks come first, in a statement of their own: what
+# follows sees what their last holders wrote.
+LOCK_OVERNIGHT = text("""
+    SELECT id FROM instance
+    WHERE id = ANY(ARRAY(SELECT instance_id FROM cost_entry
+                         WHERE ended_at IS NULL AND began_at < date_trunc('day', clock_timestamp(), 'UTC')
+                         LIMIT :limit))
+    FOR NO KEY UPDATE SKIP LOCKED
+""")
+
+
+async def follow(session: AsyncSession, row: Instance, *, before: Meter, times: MachineTimes) -> bool:
+    """Write what a change of a locked instance means for its entry; `before` is its meter before the change.
+
+    False, and no statement, if it means nothing.
+    """
+    after = Meter.of(row)
+    if after == before or (after.is_paid is not True and before.is_paid is False):
+        return False
+    if after.is_paid is False:
+        await _end(session, [row.id], at=times.stopped_at, goes_on=False)
+        return True
+    if after.rate != before.rate:
+        await _end(session, [row.id], at=None, goes_on=True)
+    if after.is_paid and before.is_paid is not True:
+        await session.execute(BEGIN, {"instance_id": row.id, "at": times.run_began_at})
+    return True
+
+
+async def find_differing(session: AsyncSession) -> list[tuple[UUID, str | None]]:
+    """Instances, with their machines, whose entry is missing, should have ended, or has another rate."""
+    words = {
+        "paid_words": sorted(BILLED_WORDS),
+        "unpaid_words": sorted(UNBILLED_WORDS),
+        "unpaid_statuses": sorted(UNBILLED_STATUSES),
+        "monthly": MONTHLY,
+    }
+    return [(row[0], row[1]) for row in await session.execute(DIFFERING, words)]
+
+
+async def repair(session: AsyncSession, row: Instance, *, times: MachineTimes) -> bool:
+    """Compare the entry of a locked instance with its row, and correct the entry. False if there was nothing to do.
+
+    Without the provider's times, the row says since when it is known to run or not to run.
+    """
+    open_entry = (await session.execute(RECORDED, {"instance_id": row.id})).first()
+    before = Meter(False, Meter.of(row).rate) if open_entry is None else Meter(True, tuple(open_entry))
+    stopped_at = times.stopped_at or row.deleted_at or (row.status_since if row.status in UNBILLED_STATUSES else None)
+    started_at = times.run_began_at or row.running_at
+    is_over = Meter.of(row).is_paid is False
+    known = MachineTimes(stopped_at=stopped_at) if is_over else MachineTimes(started_at=started_at)
+    return await follow(session, row, before=before, times=known)
+
+
+async def cut_at_midnight(session: AsyncSession, *, limit: int) -> int:
+    """Cut the entries that were open at midnight; returns how many."""
+    locked = list((await session.execute(LOCK_OVERNIGHT, {"limit": limit})).scalars())
+    if locked:
+        midnight: datetime = (
+            await session.execute(text("SELECT date_trunc('day', clock_timestamp(), 'UTC')"))
+        ).scalar_one()
+        await _end(session, locked, at=midnight, goes_on=True)
+    return len(locked)
+
+
+async def _end(session: AsyncSession, instance_ids: Sequence[UUID], *, at: datetime | None, goes_on: bool) -> None:
+    await session.execute(END, {"instance_ids": instance_ids, "at": at, "goes_on": goes_on})

@@ -1,0 +1,142 @@
+"""How much of a budget is used: spent, committed to machines that are paid for, and reserved for those to come."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import orjson
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.clock import now
+from server.db.tables import Budget
+from server.spend.periods import Period, period_at
+from server.spend.report import midnight
+
+MICROS_PER_E5 = 10
+STOP_LEAD = timedelta(minutes=2)  # a stop takes time, in which machines are paid for
+
+
+@dataclass(slots=True)
+class Usage:
+    """Of one budget in its present period, in millionths of a dollar."""
+
+    period: Period
+    at: datetime
+    spent: int
+    committed: int
+    reserved: int
+    burn_e5: int
+
+    @classmethod
+    def none(cls) -> "Usage":
+        moment = now()
+        return cls(Period(moment, None), moment, 0, 0, 0, 0)
+
+    @property
+    def used(self) -> int:
+        return self.spent + self.committed + self.reserved
+
+    def exhausts_at(self, limit_micros: int) -> datetime | None:
+        """When the limit is spent at the present burn rate; None if not in this period."""
+        left = limit_micros - self.spent
+        if left <= 0:
+            return self.at
+        if self.burn_e5 <= 0:
+            return None
+        seconds = left * 3600 / (self.burn_e5 * MICROS_PER_E5)
+        if self.period.end is None:
+            return self.at + timedelta(seconds=min(seconds, 10**9))
+        return self.at + timedelta(seconds=seconds) if seconds < self.seconds_left else None
+
+    @property
+    def seconds_left(self) -> float:
+        return float("inf") if self.period.end is None else (self.period.end - self.at).total_seconds()
+
+
+# Of the columns of `budget`, as one row per budget. Whole days are read from their sums, as in report.py.
+WANTED = """
+    unnest(CAST(:ids AS uuid[]), CAST(:projects AS uuid[]), CAST(:labels AS jsonb[]), CAST(:tokens AS uuid[]),
+           CAST(:since AS timestamptz[]), CAST(:until AS timestamptz[]), CAST(:first_day AS timestamptz[]),
+           CAST(:whole_from AS timestamptz[]), CAST(:horizons AS bigint[]))
+    AS budget (id, project_id, label, token_id, since, until, first_day, whole_from, horizon_s)
+"""
+SCOPE = """
+    {0}.project_id = budget.project_id AND (budget.label IS NULL OR {1}.labels @> budget.label)
+    AND (budget.token_id IS NULL OR {0}.{2} = budget.token_id)
+"""
+ENTRY = SCOPE.format("entry", "entry", "token_id")
+# Until its hard end, without one for the horizon, and never past the end of the period.
+SECONDS = """
+    greatest(0, least({0}, extract(epoch FROM budget.until - now)))
+"""
+HARD_END = """
+    least(CAST(instance.lifetime ->> 'deadline' AS timestamptz),
+          greatest(instance.run_accepted_at + CAST(instance.lifetime ->> 'max_duration' AS interval)
+                   + make_interval(secs => coalesce(CAST(instance.lifetime_state ->> 'extra' AS float8), 0)),
+                   CAST(instance.lifetime_state ->> 'floor' AS timestamptz)))
+"""
+USAGE = text(f"""
+    SELECT budget.id, now, days.amount + parts.amount + recent.amount, open.committed, reserved.amount, open.burn
+    FROM {WANTED}, clock_timestamp() AS now, LATERAL (
+        SELECT coalesce(sum(amount_micros), 0) AS amount FROM cost_day AS entry
+        WHERE {ENTRY} AND day >= CAST(budget.whole_from AT TIME ZONE 'UTC' AS date)
+    ) AS days, LATERAL (
+        SELECT coalesce(sum(amount_micros * extract(epoch FROM ended_at - greatest(began_at, budget.since))
+                            / extract(epoch FROM ended_at - began_at)), 0) AS amount
+        FROM cost_entry AS entry
+        WHERE {ENTRY} AND is_summed AND began_at >= budget.first_day AND began_at < budget.whole_from
+          AND ended_at > budget.since AND ended_at > began_at
+    ) AS parts, LATERAL (
+        SELECT coalesce(sum(price_e5 * 10 * extract(epoch FROM piece.until - piece.since) / 3600), 0) AS amount
+        FROM cost_entry AS entry, LATERAL (
+            SELECT coalesce(ended_at, now) AS until, greatest(began_at, budget.since) AS since
+        ) AS piece
+        WHERE {ENTRY} AND NOT is_summed AND piece.until > piece.since
+    ) AS recent, LATERAL (
+        SELECT coalesce(sum(price_e5), 0) AS burn, coalesce(sum(price_e5 * 10 * {
+    SECONDS.format(f"coalesce(extract(epoch FROM {HARD_END} - now), budget.horizon_s)")
+} / 3600), 0) AS committed
+        FROM cost_entry AS entry JOIN instance ON instance.id = entry.instance_id
+        WHERE {ENTRY} AND NOT is_summed AND entry.ended_at IS NULL
+    ) AS open, LATERAL (
+        SELECT coalesce(sum(reserved_price_e5 * 10 * {
+    SECONDS.format("coalesce(operation.reserved_s, budget.horizon_s)")
+} / 3600), 0) AS amount
+        FROM operation JOIN instance ON instance.id = operation.instance_id
+        WHERE {SCOPE.format("operation", "instance", "requested_by")}
+          AND operation.status IN ('QUEUED', 'RUNNING') AND reserved_price_e5 IS NOT NULL
+          AND NOT EXISTS (SELECT FROM cost_entry WHERE instance_id = instance.id AND ended_at IS NULL)
+    ) AS reserved
+""")
+
+
+async def read_usage(session: AsyncSession, budgets: Sequence[Budget]) -> dict[UUID, Usage]:
+    """All budgets in one statement, each in the period that it is in now by the database's clock."""
+    moment = now()
+    periods = {budget.id: period_at(budget.period, budget.timezone, moment) for budget in budgets}
+    begins = [periods[budget.id].begin for budget in budgets]
+    days = [midnight(begin) for begin in begins]
+    values: dict[str, Any] = {
+        "ids": [budget.id for budget in budgets],
+        "projects": [budget.project_id for budget in budgets],
+        "labels": [label_json(budget) for budget in budgets],
+        "tokens": [budget.token_id for budget in budgets],
+        "since": begins,
+        "until": [periods[budget.id].end for budget in budgets],
+        "first_day": days,
+        "whole_from": [
+            day if day == begin else day + timedelta(days=1) for day, begin in zip(days, begins, strict=True)
+        ],
+        "horizons": [budget.horizon_s for budget in budgets],
+    }
+    rows = await session.execute(USAGE, values)
+    return {
+        row[0]: Usage(periods[row[0]], row[1], round(row[2]), round(row[3]), round(row[4]), int(row[5])) for row in rows
+    }
+
+
+def label_json(budget: Budget) -> str | None:
+    return None if budget.label_key is None else orjson.dumps({budget.label_key: budget.label_value}).decode()
