@@ -10,8 +10,8 @@ from server.account.objects import Account
 from server.auth.projects import server_project_id
 from server.clock import now
 from server.db.tables import Instance
-from server.events import outbox
 from server.events.event import EventType
+from server.events.outbox import append_project_event
 from server.instances.queries.fleet import IS_BILLED
 from server.novita.client import CallPriority
 
@@ -82,8 +82,8 @@ async def _append(session: AsyncSession, state: AccountState) -> bool:
     project_id = await server_project_id(session)
     if project_id is None:
         return False
-    data = {"balanceMicros": state.available_e4 * MICROS_PER_E4, "pricePerHourMicros": state.price_per_hour_e5 * 10}
+    values = {"balanceMicros": state.available_e4 * MICROS_PER_E4, "pricePerHourMicros": state.price_per_hour_e5 * 10}
     if state.runway is not None:
-        data["runwaySeconds"] = int(state.runway.total_seconds())
-    await outbox.append(session, type=EventType.BALANCE_LOW, project_id=project_id, instance_id=None, data=data)
+        values["runwaySeconds"] = int(state.runway.total_seconds())
+    await append_project_event(session, EventType.BALANCE_LOW, project_id=project_id, values=values)
     return True

@@ -5,7 +5,7 @@ from server.auth.caller import Caller
 from server.catalog.catalog import Network
 from server.enums import ProviderObjectKind
 from server.errors import Invalid, NotFound, Problem, ProviderNotFound
-from server.instances.idempotency import IdempotentRequest
+from server.idempotency import IdempotentRequest
 from server.novita.models import find_cluster
 
 KIND = ProviderObjectKind.NETWORK

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NoReturn, cast
+from typing import NoReturn
 
 import structlog
 from sqlalchemy import delete, func, select, update
@@ -23,7 +23,7 @@ from server.db.dry_run import DryRun
 from server.db.tables import IdempotencyKey, ProviderObject
 from server.enums import ProviderObjectKind
 from server.errors import Invalid, KeyReused, NotFound, NovitaError, ProviderNotFound, ProviderTimeout, Refused
-from server.instances.idempotency import IdempotentRequest, KeyTaken, key_problems, reserve
+from server.idempotency import IdempotentRequest, KeyTaken, find_object, key_problems, reserve
 from server.instances.provider.live_reads import LiveReads
 from server.novita.client import NovitaClient
 
@@ -306,21 +306,10 @@ async def _forget(database: Database, row: ProviderObject) -> None:
 
 
 async def _find_accepted(database: Database, request: IdempotentRequest) -> ProviderObject | None:
-    if request.key is None:
-        return None
-    async with database.read() as session:
-        found = await session.execute(
-            select(IdempotencyKey, ProviderObject)
-            .outerjoin(ProviderObject, ProviderObject.id == IdempotencyKey.object_id)
-            .where(IdempotencyKey.project_id == request.by.project_id, IdempotencyKey.key == request.key)
-        )
-        pair = found.first()
-    if pair is None:
-        return None
-    row = cast("ProviderObject | None", pair[1])  # an outer join
-    if pair[0].fingerprint != request.fingerprint or row is None:
+    previous = await find_object(database, request, ProviderObject)
+    if previous is not None and previous.row is None:
         raise KeyReused
-    return row
+    return None if previous is None else previous.row
 
 
 def _unconfirmed() -> Refused:

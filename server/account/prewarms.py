@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from server.account.objects import Account, Creation, call, create_object, delete_object, require_owner
 from server.account.registry_auths import auth_problems
 from server.auth.caller import Caller
+from server.db.text import is_storable
 from server.enums import ProviderObjectKind
 from server.errors import Invalid, NotFound, Problem, ProviderNotFound
-from server.instances.drafts import MAX_IMAGE, is_storable
-from server.instances.idempotency import IdempotentRequest
+from server.idempotency import IdempotentRequest
+from server.instances.drafts import MAX_IMAGE
 from server.novita.models import Cluster, Prewarm, PrewarmQuota, find_cluster, prewarm_name
 
 __all__ = ["Prewarm", "PrewarmDraft", "PrewarmQuota"]

@@ -9,10 +9,11 @@ from server.account.objects import Account, Creation, create_object, delete_obje
 from server.auth.caller import Caller
 from server.catalog.catalog import RegistryAuth
 from server.catalog.owners import owned_by_others
+from server.db.text import is_storable
 from server.enums import ProviderObjectKind
 from server.errors import Invalid, Problem
-from server.instances.drafts import MAX_NAME, is_storable
-from server.instances.idempotency import IdempotentRequest
+from server.idempotency import IdempotentRequest
+from server.instances.drafts import MAX_NAME
 
 MAX_PASSWORD = 10_239
 KIND = ProviderObjectKind.REGISTRY_AUTH

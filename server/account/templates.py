@@ -10,8 +10,8 @@ from server.auth.caller import Caller
 from server.catalog.catalog import Template
 from server.enums import InstanceKind, ProviderObjectKind
 from server.errors import Invalid, NotFound, Problem, ProviderNotFound
+from server.idempotency import IdempotentRequest, requested_fields
 from server.instances.drafts import MAX_NAME, CreateDraft, Port
-from server.instances.idempotency import IdempotentRequest, requested_fields
 from server.instances.quote import DEFAULT_ROOTFS_GB
 from server.instances.tools import Tool
 from server.novita.models import Env, TemplateDraft

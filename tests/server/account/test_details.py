@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 from server.enums import InstanceStatus, Role
 from tests.server.account.test_objects import KINDS, create, delete
 from tests.support.api import Api
+from tests.support.waiting import until
 
 AUTH, TEMPLATE, NETWORK, PREWARM = KINDS
 SECRET = "hunter22hunter"
@@ -147,7 +148,11 @@ async def test_a_network_is_renamed_and_kept_while_instances_are_in_it(api: Api)
 
     operation = await api.world.delete(row["id"])
     await api.world.work_until_over(operation)
-    assert await delete(api, NETWORK, id) == []
+
+    async def is_deleted() -> bool:
+        return await delete(api, NETWORK, id) == []
+
+    await until(is_deleted)  # it takes the provider a moment to forget the machine
 
 
 async def test_nodes_are_loaded_by_id_and_only_for_their_project(api: Api):
