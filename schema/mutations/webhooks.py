@@ -1,4 +1,4 @@
-"""Mutations: rotateWebhookSecret, redeliverWebhook, testWebhook."""
+"""Mutations: createWebhook, deleteWebhook, rotateWebhookSecret, redeliverWebhook, testWebhook."""
 
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -8,16 +8,41 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
-from schema.inputs import Input, MutationInput
+from schema.inputs import KEY, Input, MutationInput
+from schema.mutations.account import REPLAYED
 from schema.permissions import Requires
-from schema.types.webhook import WebhookDelivery
+from schema.types.event import ALL_TYPES
+from schema.types.webhook import ProjectWebhook, WebhookDelivery
 from server.clock import now
 from server.enums import Role
 from server.errors import Invalid, Problem, Refused
-from server.webhooks import deliveries, signing
+from server.webhooks import deliveries, project_webhooks, signing
 from server.webhooks.urls import url_problem
 
 MAX_OVERLAP = timedelta(days=7)
+
+
+@strawberry.input(description="The webhook of the project to create.")
+class CreateWebhookInput(MutationInput):
+    url: str = strawberry.field(description="URL of the receiver, http or https.")
+    types: list[str] = strawberry.field(description=f"Event types, at least one of: {ALL_TYPES}.")
+    idempotency_key: str | None = strawberry.field(default=None, description=KEY)
+
+
+@strawberry.type(description="The new webhook of the project.")
+class CreateWebhookPayload(Payload):
+    webhook: ProjectWebhook | None = strawberry.field(default=None, description="The webhook; null if deleted since.")
+    replayed: bool = strawberry.field(default=False, description=REPLAYED)
+
+
+@strawberry.input(description="The webhook of the project to delete.")
+class DeleteWebhookInput(MutationInput):
+    id: strawberry.ID = strawberry.field(description="Id of the webhook.")
+
+
+@strawberry.type(description="The deleted webhook of the project.")
+class DeleteWebhookPayload(Payload):
+    deleted_id: strawberry.ID | None = strawberry.field(default=None, description="Id of the webhook.")
 
 
 @strawberry.input(description="Replace the webhook secret of your project.")
@@ -64,6 +89,32 @@ class TestWebhookPayload(Payload):
 
 @strawberry.type
 class WebhookMutations:
+    @strawberry.mutation(
+        description="Send the project's events of some types to a URL, beside the webhooks of single instances. A "
+        "project has at most 20.",
+        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
+    )
+    async def create_webhook(self, info: Info, input: Annotated[CreateWebhookInput, Input]) -> CreateWebhookPayload:
+        services = info.context.services
+        created = await project_webhooks.create_webhook(
+            services.database,
+            project_webhooks.WebhookDraft(input.url, tuple(input.types), input.idempotency_key),
+            by=info.context.caller,
+            private_addresses=services.settings.allow_private_webhooks,
+        )
+        webhook = None if created.row is None else ProjectWebhook.of(created.row)
+        return CreateWebhookPayload(webhook=webhook, replayed=created.replayed)
+
+    @strawberry.mutation(
+        description="Delete a webhook of the project. Messages that were not delivered yet are not sent.",
+        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
+    )
+    async def delete_webhook(self, info: Info, input: Annotated[DeleteWebhookInput, Input]) -> DeleteWebhookPayload:
+        webhook_id = ids.parse(ids.WEBHOOK, input.id, ("input", "id"))
+        async with info.context.write() as session:
+            await project_webhooks.delete_webhook(session, webhook_id, project_id=info.context.caller.project_id)
+        return DeleteWebhookPayload(deleted_id=input.id)
+
     @strawberry.mutation(
         description="Create a new secret for signing webhooks. It is returned only once. Call it once to learn your "
         "project's secret: the initial one is never shown.",

@@ -1,4 +1,4 @@
-"""Queries: webhookDelivery, webhookDeliveries."""
+"""Queries: webhooks, webhookDelivery, webhookDeliveries."""
 
 from typing import Annotated
 
@@ -8,8 +8,17 @@ from schema import ids
 from schema.context import Info
 from schema.inputs import After, First, Id, Which
 from schema.permissions import Requires
-from schema.types.webhook import WebhookDelivery, WebhookDeliveryConnection, WebhookDeliveryEdge
-from server.db.tables import Delivery, DeliveryStatus
+from schema.types.webhook import (
+    ProjectWebhook,
+    ProjectWebhookConnection,
+    ProjectWebhookEdge,
+    WebhookDelivery,
+    WebhookDeliveryConnection,
+    WebhookDeliveryEdge,
+)
+from server.db import tables
+from server.db.pages import Where
+from server.db.tables import DeliveryRow, DeliveryStatus
 from server.enums import Role
 from server.errors import NotFound
 from server.webhooks import queries
@@ -20,15 +29,38 @@ from server.webhooks import queries
 )
 class WebhookDeliveryFilter:
     instance_id: strawberry.ID | None = strawberry.field(default=None, description="Id of an instance.")
+    project_webhook_id: strawberry.ID | None = strawberry.field(
+        default=None, description="Id of a webhook of the project."
+    )
     statuses: list[DeliveryStatus] | None = strawberry.field(default=None, description="Any of these statuses.")
 
     def to_domain(self) -> queries.DeliveryFilter:
         instance_id = None if self.instance_id is None else ids.parse_or_unused(ids.INSTANCE, self.instance_id)
-        return queries.DeliveryFilter(instance_id=instance_id, statuses=tuple(self.statuses or ()))
+        webhook_id = self.project_webhook_id
+        return queries.DeliveryFilter(
+            instance_id=instance_id,
+            project_webhook_id=None if webhook_id is None else ids.parse_or_unused(ids.WEBHOOK, webhook_id),
+            statuses=tuple(self.statuses or ()),
+        )
 
 
 @strawberry.type
 class WebhookQueries:
+    @strawberry.field(
+        description="Webhooks of the project, newest first; those of single instances are `Instance.webhook`.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def webhooks(self, info: Info, first: First = 50, after: After = None) -> ProjectWebhookConnection:
+        return await ProjectWebhookConnection.newest_first(
+            info,
+            tables.ProjectWebhookRow,
+            Where().given("project_id = {}", info.context.caller.project_id),
+            ProjectWebhookEdge,
+            ProjectWebhook.of,
+            first=first,
+            after=after,
+        )
+
     @strawberry.field(description="One webhook delivery; null if not found.", extensions=[Requires(Role.READER)])
     async def webhook_delivery(self, info: Info, id: Id) -> WebhookDelivery | None:
         try:
@@ -47,8 +79,8 @@ class WebhookQueries:
     ) -> WebhookDeliveryConnection:
         project_id, wanted = info.context.caller.project_id, (filter or WebhookDeliveryFilter()).to_domain()
         return await WebhookDeliveryConnection.newest_first(
-            info.context.read_from_replica_if_fresh(),
-            Delivery,
+            info,
+            DeliveryRow,
             queries.conditions_on_deliveries(project_id, wanted),
             WebhookDeliveryEdge,
             WebhookDelivery.of,

@@ -1,6 +1,7 @@
 """Types of webhooks and deliveries."""
 
 from datetime import datetime
+from operator import attrgetter
 from uuid import UUID
 
 import strawberry
@@ -9,6 +10,7 @@ from schema import ids
 from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
+from schema.loaded import Loaded
 from schema.pagination import CountedConnection, Edge
 from server.conversion import convert
 from server.db import tables
@@ -33,6 +35,30 @@ class Webhook:
     )
 
 
+@strawberry.type(description="Where events of the whole project are sent, beside the webhooks of single instances.")
+class ProjectWebhook(Node):
+    url: str = strawberry.field(description="URL of the receiver.")
+    types: list[str] = strawberry.field(description="Types of the events that are sent, in alphabetical order.")
+    disabled_at: datetime | None = strawberry.field(
+        description="When the receiver responded with 410; nothing is sent after that."
+    )
+    created_at: datetime = strawberry.field(description="Creation time; later events are sent.")
+
+    @classmethod
+    def of(cls, row: tables.ProjectWebhookLike) -> "ProjectWebhook":
+        return convert(cls, row, id=strawberry.ID(ids.format_id(ids.WEBHOOK, row.id)), types=list(row.types))
+
+
+@strawberry.type(description="A webhook of the project with its cursor.")
+class ProjectWebhookEdge(Edge[ProjectWebhook]):
+    pass
+
+
+@strawberry.type(description="A page of webhooks of the project.")
+class ProjectWebhookConnection(CountedConnection[ProjectWebhookEdge, ProjectWebhook]):
+    pass
+
+
 @strawberry.type(description="One request to the receiver.")
 class DeliveryAttempt:
     number: int = strawberry.field(description="Number of the attempt, starting at 1.")
@@ -45,15 +71,25 @@ class DeliveryAttempt:
     message: str | None = strawberry.field(description="Error message.")
 
     @classmethod
-    def of(cls, row: tables.DeliveryAttempt) -> "DeliveryAttempt":
+    def of(cls, row: tables.DeliveryAttemptLike) -> "DeliveryAttempt":
         return convert(cls, row)
+
+
+ATTEMPTS = Loaded(
+    attrgetter("delivery_attempts"), attrgetter("row_id"), lambda rows: [DeliveryAttempt.of(row) for row in rows]
+)
 
 
 @strawberry.type(description="One webhook message with its attempts.")
 class WebhookDelivery(Node):
     row_id: strawberry.Private[UUID]
     webhook_id: str = strawberry.field(description="Header webhook-id; the same for all attempts.")
-    instance_id: strawberry.ID | None = strawberry.field(description="Id of the instance; null for a test.")
+    instance_id: strawberry.ID | None = strawberry.field(
+        description="Id of the instance; null for a test, and for an event that is not about one."
+    )
+    project_webhook_id: strawberry.ID | None = strawberry.field(
+        description="Id of the project's webhook; null for the webhook of an instance, and for a test."
+    )
     event_id: strawberry.ID | None = strawberry.field(description="Id of the event; null for a test.")
     event_type: str = strawberry.field(description="Event type, such as instance.ready.")
     url: str = strawberry.field(description="URL of the receiver.")
@@ -65,25 +101,28 @@ class WebhookDelivery(Node):
     next_attempt_at: datetime | None = strawberry.field(description="Earliest time of the next attempt.")
     finished_at: datetime | None = strawberry.field(description="When it ended.")
 
-    @strawberry.field(description="All attempts, in order.")
+    @strawberry.field(description="All attempts, in order.", metadata=ATTEMPTS.metadata)
     async def attempts(self, info: Info) -> list[DeliveryAttempt]:
-        return [DeliveryAttempt.of(row) for row in await info.context.loaders.delivery_attempts.load(self.row_id)]
+        return await ATTEMPTS.load(self, info)
 
     @classmethod
-    def of(cls, row: tables.Delivery) -> "WebhookDelivery":
+    def of(cls, row: tables.DeliveryLike) -> "WebhookDelivery":
         return convert(
             cls,
             row,
             row_id=row.id,
             id=strawberry.ID(ids.format_id(ids.DELIVERY, row.id)),
             webhook_id=f"msg_{row.id.hex}",
-            instance_id=None
-            if row.instance_id is None
-            else strawberry.ID(ids.format_id(ids.INSTANCE, row.instance_id)),
-            event_id=None if row.event_id is None else strawberry.ID(ids.format_id(ids.EVENT, row.event_id)),
+            instance_id=_id(ids.INSTANCE, row.instance_id or row.subject_id),
+            project_webhook_id=_id(ids.WEBHOOK, row.project_webhook_id),
+            event_id=_id(ids.EVENT, row.event_id),
             status=DeliveryStatus(row.status),
             attempt_count=row.attempts,
         )
+
+
+def _id(prefix: str, id: UUID | None) -> strawberry.ID | None:
+    return None if id is None else strawberry.ID(ids.format_id(prefix, id))
 
 
 @strawberry.type(description="A delivery with its cursor.")

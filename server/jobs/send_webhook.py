@@ -11,8 +11,8 @@ from server.db.tables import Delivery, DeliveryStatus
 from server.instances import transitions
 from server.jobs.registry import JobContext, handles
 from server.queue.handler import Again, Done, Failure, Outcome
-from server.queue.kinds import SendWebhook
-from server.webhooks import deliveries, signing
+from server.queue.kinds import SendProjectWebhook, SendWebhook
+from server.webhooks import deliveries, project_webhooks, signing
 from server.webhooks.sender import DeliveryResult
 from server.webhooks.signing import WrongSigningKey, signing_secrets
 
@@ -29,6 +29,7 @@ async def fail_delivery(session: AsyncSession, work: SendWebhook, failure: Failu
     await deliveries.give_up(session, work.delivery_id, failure.code)
 
 
+@handles(SendProjectWebhook, failed=fail_delivery)
 @handles(SendWebhook, failed=fail_delivery)
 async def send_webhook(work: SendWebhook, ctx: JobContext) -> Outcome:
     async with ctx.read() as session:
@@ -71,7 +72,10 @@ async def _wait_for_key(work: SendWebhook, ctx: JobContext, why: str) -> Outcome
 
 
 async def _disable_webhook(session: AsyncSession, delivery: Delivery) -> None:
-    """After HTTP 410: send no more webhooks of this instance, until a start sets another URL."""
+    """After HTTP 410: send no more to this webhook; that of an instance, until a start sets another URL."""
+    if delivery.project_webhook_id is not None:
+        await project_webhooks.disable(session, delivery)
+        return
     if delivery.instance_id is None:
         return
     instance = await transitions.lock(session, delivery.instance_id)

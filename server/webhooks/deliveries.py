@@ -15,11 +15,11 @@ from server.clock import new_id, now
 from server.db.database import after_commit
 from server.db.tables import Delivery, DeliveryAttempt, DeliveryStatus, Instance
 from server.errors import NotFound
-from server.events.event import EventType
+from server.events.event import Event, EventType
 from server.observe import metrics
-from server.queue.control import make_due_now
+from server.queue.control import make_due_now, make_keys_due_now
 from server.queue.enqueue import enqueue
-from server.queue.kinds import SendWebhook
+from server.queue.kinds import SendProjectWebhook, SendWebhook
 from server.webhooks.payload import event_body, test_body
 from server.webhooks.sender import DeliveryResult, retry_delay
 
@@ -98,7 +98,7 @@ async def insert_test_delivery(session: AsyncSession, project_id: UUID, url: str
 async def redeliver(session: AsyncSession, delivery_id: UUID, *, project_id: UUID) -> Delivery:
     """Send it once more, whatever its status; out of order if it had ended.
 
-    A pending one keeps its place: all pending deliveries of its instance are attempted now.
+    A pending one keeps its place: all pending deliveries in its order are attempted now.
     """
     result = await session.execute(
         select(Delivery).where(Delivery.id == delivery_id, Delivery.project_id == project_id).with_for_update()
@@ -121,17 +121,17 @@ async def redeliver(session: AsyncSession, delivery_id: UUID, *, project_id: UUI
 
 async def time_until_turn(session: AsyncSession, delivery: Delivery) -> timedelta | None:
     """Time until the next attempt of the delivery that must arrive before this one; None if this one is next."""
-    if not delivery.keeps_order or delivery.instance_id is None:
+    if not delivery.keeps_order or (delivery.instance_id is None and delivery.project_webhook_id is None):
         return None
-    result = await session.execute(select_predecessor(delivery.instance_id, delivery.seq))
+    result = await session.execute(select_predecessor(delivery))
     return result.scalar_one_or_none()
 
 
-def select_predecessor(instance_id: UUID, seq: int) -> Select[timedelta]:
+def select_predecessor(delivery: Delivery) -> Select[timedelta]:
     left = func.greatest(Delivery.next_attempt_at - now(), timedelta(0))  # GREATEST ignores NULL
     return (
         select(left)
-        .where(Delivery.instance_id == instance_id, PENDING_IN_ORDER, Delivery.seq < seq)
+        .where(*_in_one_order(delivery), PENDING_IN_ORDER, Delivery.seq < delivery.seq)
         .order_by(Delivery.seq)
         .limit(1)
     )
@@ -199,20 +199,21 @@ async def give_up(session: AsyncSession, delivery_id: UUID, code: str) -> None:
 
 async def give_up_others(session: AsyncSession, delivery: Delivery) -> None:
     """End all other pending deliveries of the instance to this URL: the receiver wants no more."""
+    await give_up_all(
+        session,
+        Delivery.instance_id == delivery.instance_id,
+        Delivery.url == delivery.url,
+        Delivery.id != delivery.id,
+        error=WEBHOOK_DISABLED,
+    )
+
+
+async def give_up_all(session: AsyncSession, *conditions: ColumnElement[bool], error: str) -> None:
+    """End all pending deliveries that match as failed."""
     given_up = await session.execute(
         update(Delivery)
-        .where(
-            Delivery.instance_id == delivery.instance_id,
-            Delivery.url == delivery.url,
-            Delivery.status == DeliveryStatus.PENDING,
-            Delivery.id != delivery.id,
-        )
-        .values(
-            status=DeliveryStatus.FAILED,
-            error_code=WEBHOOK_DISABLED,
-            finished_at=now(),
-            next_attempt_at=None,
-        )
+        .where(Delivery.status == DeliveryStatus.PENDING, *conditions)
+        .values(status=DeliveryStatus.FAILED, error_code=error, finished_at=now(), next_attempt_at=None)
         .returning(Delivery.id)
     )
     _count_end(session, DeliveryStatus.FAILED, many=len(given_up.all()))
@@ -257,15 +258,29 @@ async def _lock_pending(session: AsyncSession, delivery_id: UUID) -> tuple[Deliv
 
 
 async def _make_due_now(session: AsyncSession, delivery: Delivery) -> None:
-    if delivery.instance_id is None:
+    if delivery.instance_id is None and delivery.project_webhook_id is None:
         return
-    await session.execute(
+    changed = await session.execute(
         update(Delivery)
-        .where(Delivery.instance_id == delivery.instance_id, Delivery.status == DeliveryStatus.PENDING)
+        .where(*_in_one_order(delivery), Delivery.status == DeliveryStatus.PENDING)
         .values(next_attempt_at=None)
+        .returning(Delivery.id)
     )
     delivery.next_attempt_at = None
-    await make_due_now(session, SendWebhook.kind, instance_id=delivery.instance_id)
+    if delivery.instance_id is not None:
+        await make_due_now(session, SendWebhook.kind, instance_id=delivery.instance_id)
+    else:
+        await make_keys_due_now(session, [job_key(id) for id in changed.scalars()])
+
+
+def _in_one_order(delivery: Delivery) -> tuple[ColumnElement[bool], ...]:
+    """The deliveries that are sent in order with this one: of one receiver, about one instance or about none."""
+    if delivery.project_webhook_id is None:
+        return (Delivery.instance_id == delivery.instance_id,)
+    return (
+        Delivery.project_webhook_id == delivery.project_webhook_id,
+        Delivery.subject_id.is_not_distinct_from(delivery.subject_id),
+    )
 
 
 def _new_row(
@@ -278,6 +293,7 @@ def _new_row(
     instance_id: UUID | None = None,
     event_id: UUID | None = None,
 ) -> dict[str, Any]:
+    """The columns that the batched statement of creates writes, too."""
     return {
         "id": id,
         "project_id": project_id,
@@ -293,7 +309,34 @@ def _new_row(
     }
 
 
+def project_delivery_row(
+    event: Event, *, webhook_id: UUID, url: str, snapshot: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """The column values of an event's delivery to a webhook of its project."""
+    body = event_body(
+        event_id=event.id,
+        type=event.type,
+        occurred_at=event.occurred_at,
+        instance_id=event.instance_id,
+        operation_id=event.operation_id,
+        caused_by=event.caused_by,
+        data=event.data,
+        instance=snapshot,
+    )
+    row = _new_row(new_id(), event.project_id, url, event.type, body, event_id=event.id)
+    return {**row, "project_webhook_id": webhook_id, "subject_id": event.instance_id}
+
+
+def job_key(delivery_id: UUID) -> str:
+    """Of the job that sends a delivery of a project's webhook."""
+    return f"delivery {delivery_id}"
+
+
 async def _enqueue(session: AsyncSession, delivery: Delivery) -> None:
+    if delivery.project_webhook_id is not None:
+        work, key = SendProjectWebhook(delivery.id), job_key(delivery.id)
+        await enqueue(session, work, project_id=delivery.project_id, unique_key=key)
+        return
     await enqueue(
         session,
         SendWebhook(delivery_id=delivery.id),

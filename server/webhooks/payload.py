@@ -56,19 +56,20 @@ def event_body(
     event_id: UUID,
     type: str,
     occurred_at: datetime,
-    instance_id: UUID,
+    instance_id: UUID | None,
     operation_id: UUID | None,
     caused_by: UUID | None,
     data: Mapping[str, Any],
-    instance: Mapping[str, Any],
+    instance: Mapping[str, Any] | None,
 ) -> str:
-    """The body for an event; `data` is the event's, `instance` a snapshot of the row."""
-    shown = _instance(instance)
+    """The body for an event; `data` is the event's, `instance` a snapshot of the row, None if it is about none."""
+    shown = None if instance is None else _instance(instance)
+    objects: Mapping[str, str] = data.get("objects") or {}
     event: dict[str, Any] = {
         "id": format_id(EVENT, event_id),
         "type": type,
         "occurredAt": occurred_at.isoformat(),
-        "instanceId": format_id(INSTANCE, instance_id),
+        "instanceId": None if instance_id is None else format_id(INSTANCE, instance_id),
         "operationId": None if operation_id is None else format_id(OPERATION, operation_id),
         "causedBy": None if caused_by is None else format_id(TOKEN, caused_by),
         "previousStatus": data.get("from"),
@@ -78,11 +79,12 @@ def event_body(
         "attempt": _camel(data["attempt"]) if data.get("attempt") else None,
         "health": _health(data["health"]) if data.get("health") else None,
         "data": data.get("values") or {},
+        **{f"{name}Id": id for name, id in objects.items()},
     }
     message = {"type": type, "timestamp": occurred_at.isoformat(), "data": event}
     body = orjson.dumps(message)
     for name in DROPPED_IF_TOO_LARGE:
-        if len(body) <= BODY_MAX:
+        if len(body) <= BODY_MAX or shown is None:
             break
         shown[name] = None
         event["truncated"] = True

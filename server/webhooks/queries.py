@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, select
-from sqlalchemy.ext.asyncio import AsyncSession
+from server.db.database import Database
+from server.db.pages import Where
+from server.db.tables import DeliveryAttemptRow, DeliveryRow, DeliveryStatus
+from server.db.tables.rows import make_rows, select_rows
 
-from server.db.tables import Delivery, DeliveryAttempt, DeliveryStatus
+BY_IDS = f"{select_rows(DeliveryRow)} WHERE id = ANY($1::uuid[]) AND project_id = $2"
+ATTEMPTS = f"{select_rows(DeliveryAttemptRow)} WHERE delivery_id = ANY($1::uuid[]) ORDER BY delivery_id, number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,31 +18,31 @@ class DeliveryFilter:
     """An empty filter matches all deliveries of the project."""
 
     instance_id: UUID | None = None
+    project_webhook_id: UUID | None = None
     statuses: tuple[DeliveryStatus, ...] = ()
 
 
-async def get_deliveries(session: AsyncSession, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, Delivery]:
-    rows = await session.execute(select(Delivery).where(Delivery.id.in_(ids), Delivery.project_id == project_id))
-    return {row.id: row for row in rows.scalars()}
+async def get_deliveries(database: Database, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, DeliveryRow]:
+    records = await database.raw.fetch(BY_IDS, ids, project_id)
+    return {row.id: row for row in make_rows(DeliveryRow, records)}
 
 
-async def attempts_of(session: AsyncSession, delivery_ids: Sequence[UUID]) -> dict[UUID, list[DeliveryAttempt]]:
+async def attempts_of(database: Database, delivery_ids: Sequence[UUID]) -> dict[UUID, list[DeliveryAttemptRow]]:
     """Attempts by delivery, in order."""
-    rows = await session.execute(
-        select(DeliveryAttempt)
-        .where(DeliveryAttempt.delivery_id.in_(delivery_ids))
-        .order_by(DeliveryAttempt.delivery_id, DeliveryAttempt.number)
-    )
-    grouped: dict[UUID, list[DeliveryAttempt]] = {delivery_id: [] for delivery_id in delivery_ids}
-    for row in rows.scalars():
+    grouped: dict[UUID, list[DeliveryAttemptRow]] = {delivery_id: [] for delivery_id in delivery_ids}
+    for row in make_rows(DeliveryAttemptRow, await database.raw.fetch(ATTEMPTS, delivery_ids)):
         grouped[row.delivery_id].append(row)
     return grouped
 
 
-def conditions_on_deliveries(project_id: UUID, where: DeliveryFilter) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = [Delivery.project_id == project_id]
-    if where.instance_id is not None:
-        conditions.append(Delivery.instance_id == where.instance_id)
-    if where.statuses:
-        conditions.append(Delivery.status.in_([status.value for status in where.statuses]))
-    return conditions
+def conditions_on_deliveries(project_id: UUID, wanted: DeliveryFilter) -> Where:
+    where = Where().given("project_id = {}", project_id)
+    if wanted.instance_id is not None:
+        # Of its own webhook, and of the project's; written as in their indexes.
+        about = "(project_webhook_id IS NOT NULL AND subject_id = {})"
+        where = where.given("(instance_id = {} OR " + about + ")", wanted.instance_id, wanted.instance_id)
+    if wanted.project_webhook_id is not None:
+        where = where.given("project_webhook_id = {}", wanted.project_webhook_id)
+    if wanted.statuses:
+        where = where.given("status = ANY({}::text[])", [status.value for status in wanted.statuses])
+    return where

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from server.clock import new_id, now
 from server.db.database import Database
-from server.db.tables import Instance, Project
+from server.db.tables import Instance, Project, ProjectWebhook
 from server.enums import InstanceStatus
 from server.instances import transitions
 from tests.support.databases import DatabaseMaker
@@ -24,6 +24,7 @@ from tests.support.waiting import until
 S = InstanceStatus
 INSTANCES = 12
 STORY = (S.HEALTH_CHECKING, S.READY, S.EXITED)
+TYPES = ("instance.health_checking", "instance.ready", "instance.exited")
 
 
 async def ask(running: Up, document: str, **variables: Any) -> dict[str, Any]:
@@ -82,7 +83,7 @@ async def database(url: str) -> AsyncIterator[Database]:
 
 
 async def tell(database: Database, url: str) -> None:
-    """Three events of each of some instances, committed as any change is."""
+    """Three events of each of some instances, committed as any change is; the project has a webhook, too."""
     project = Project(id=new_id(), name="default")
     moment = now()
     instances = [
@@ -109,6 +110,7 @@ async def tell(database: Database, url: str) -> None:
         session.add(project)
         await session.flush()
         session.add_all(instances)
+        session.add(ProjectWebhook(project_id=project.id, url=url, types=list(TYPES), after=0))
     for instance in instances:
         for status in STORY:
             async with database.write() as session:
@@ -160,20 +162,24 @@ async def test_kill_9_while_messages_are_on_their_way_loses_none(url: str, datab
     async with a_worker(url):
 
         async def all_arrived() -> bool:
-            return not await rows(database, "SELECT FROM delivery WHERE status <> 'DELIVERED' LIMIT 1")
+            arrived = await rows(database, "SELECT FROM delivery WHERE status = 'DELIVERED'")
+            return len(arrived) == 2 * INSTANCES * len(STORY)  # of the instances' own webhooks, and of the project's
 
         await until(all_arrived, within=90)
 
-    expected = {f"msg_{row['id'].hex}" for row in await rows(database, "SELECT id FROM delivery")}
-    assert len(expected) == INSTANCES * len(STORY)
-    assert {each.id for each in receiver.got} == expected
+    written = await rows(database, "SELECT id, project_webhook_id FROM delivery")
+    webhooks = {f"msg_{row['id'].hex}": row["project_webhook_id"] for row in written}
+    assert len(webhooks) == 2 * INSTANCES * len(STORY)
+    assert {each.id for each in receiver.got} == set(webhooks)
     bodies: dict[str, set[bytes]] = defaultdict(set)
-    firsts: dict[UUID, list[str]] = defaultdict(list)
+    firsts: dict[tuple[UUID | None, str], list[str]] = defaultdict(list)
     for got in receiver.got:
         if got.id not in bodies:
-            firsts[got.message["data"]["instanceId"]].append(got.message["data"]["status"])
+            data = got.message["data"]
+            firsts[webhooks[got.id], data["instanceId"]].append(data["status"])
         bodies[got.id].add(got.body)
     assert all(len(each) == 1 for each in bodies.values())
+    assert len(firsts) == 2 * INSTANCES
     assert all(statuses == list(STORY) for statuses in firsts.values())
     # A worker killed while it waited for a response has left its attempt without an end, and all are there.
     lost = await rows(database, "SELECT FROM delivery_attempt WHERE finished_at IS NULL")

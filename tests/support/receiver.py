@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,9 +80,17 @@ async def started(receiver: Receiver) -> web.AppRunner:
     return runner
 
 
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
+@asynccontextmanager
+async def receiving() -> AsyncIterator[Receiver]:
     receiver = Receiver()
     runner = await started(receiver)
-    yield receiver
-    await runner.cleanup()
+    try:
+        yield receiver
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with receiving() as receiver:
+        yield receiver

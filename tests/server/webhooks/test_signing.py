@@ -38,7 +38,7 @@ def test_a_home_keeps_one_key_readable_by_its_owner_only(tmp_path: Path):
 
 def test_the_setting_wins_over_the_home(tmp_path: Path):
     make_key(tmp_path)
-    assert find_key(SecretStr("given by somebody"), tmp_path) == SigningKey(b"given by somebody")
+    assert find_key(SecretStr("a given key"), tmp_path) == SigningKey(b"a given key")
 
 
 def test_a_key_is_shown_nowhere():
