@@ -1,0 +1,1397 @@
+"""What the server answers, as types. Written by `make client`.
+
+An enum value that this version does not know stays a `str`; an error type that it does not know is a
+`MutationError`."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+
+from pilotlight_client.values import Money
+
+
+class AttemptStatus(str, Enum):
+    """Status of one create attempt. While ASKING or UNKNOWN, a machine may or may not exist."""
+
+    ABSENT = "ABSENT"
+    ASKING = "ASKING"
+    CREATED = "CREATED"
+    REJECTED = "REJECTED"
+    UNKNOWN = "UNKNOWN"
+
+    __str__ = str.__str__
+
+
+class Billing(str, Enum):
+    """Requested billing option."""
+
+    ON_DEMAND = "ON_DEMAND"
+    SPOT = "SPOT"
+    SPOT_THEN_ON_DEMAND = "SPOT_THEN_ON_DEMAND"
+
+    __str__ = str.__str__
+
+
+class BillingMode(str, Enum):
+    """Billing mode at the provider."""
+
+    MONTHLY = "MONTHLY"
+    ON_DEMAND = "ON_DEMAND"
+    OTHER = "OTHER"
+    SPOT = "SPOT"
+
+    __str__ = str.__str__
+
+
+class BudgetAction(str, Enum):
+    """What a budget does. All of them announce thresholds."""
+
+    BLOCK = "BLOCK"
+    DELETE = "DELETE"
+    NOTIFY = "NOTIFY"
+    OTHER = "OTHER"
+    STOP = "STOP"
+
+    __str__ = str.__str__
+
+
+class BudgetPeriod(str, Enum):
+    """After which time a budget begins anew, at midnight in its time zone."""
+
+    DAY = "DAY"
+    MONTH = "MONTH"
+    OTHER = "OTHER"
+    TOTAL = "TOTAL"
+    WEEK = "WEEK"
+
+    __str__ = str.__str__
+
+
+class BudgetState(str, Enum):
+    """Whether anything is left of a budget."""
+
+    EXHAUSTED = "EXHAUSTED"
+    OK = "OK"
+    OTHER = "OTHER"
+
+    __str__ = str.__str__
+
+
+class HealthErrorKind(str, Enum):
+    """Why an endpoint is unhealthy."""
+
+    BAD_GATEWAY = "BAD_GATEWAY"
+    BODY_ERROR = "BODY_ERROR"
+    CLIENT_ERROR = "CLIENT_ERROR"
+    CONNECTION_REFUSED = "CONNECTION_REFUSED"
+    CONNECTION_RESET = "CONNECTION_RESET"
+    DNS = "DNS"
+    SERVER_ERROR = "SERVER_ERROR"
+    SERVICE_UNAVAILABLE = "SERVICE_UNAVAILABLE"
+    TIMEOUT = "TIMEOUT"
+    TLS = "TLS"
+    UNREACHABLE = "UNREACHABLE"
+
+    __str__ = str.__str__
+
+
+class HealthSeverity(str, Enum):
+    """Severity of a health problem."""
+
+    HIGH = "HIGH"
+    LOW = "LOW"
+    MEDIUM = "MEDIUM"
+
+    __str__ = str.__str__
+
+
+class HealthStatus(str, Enum):
+    """Overall result of the probes of all endpoints."""
+
+    HEALTHY = "HEALTHY"
+    PARTIAL = "PARTIAL"
+    UNHEALTHY = "UNHEALTHY"
+
+    __str__ = str.__str__
+
+
+class InstanceKind(str, Enum):
+    """Whether an instance has GPUs."""
+
+    CPU = "CPU"
+    GPU = "GPU"
+    OTHER = "OTHER"
+
+    __str__ = str.__str__
+
+
+class InstanceStatus(str, Enum):
+    """Status of an instance. RUNNING: the machine is running. READY: its endpoints respond."""
+
+    CREATING = "CREATING"
+    DELETED = "DELETED"
+    DELETING = "DELETING"
+    EXITED = "EXITED"
+    FAILED = "FAILED"
+    HEALTH_CHECKING = "HEALTH_CHECKING"
+    MIGRATING = "MIGRATING"
+    READY = "READY"
+    RESTARTING = "RESTARTING"
+    RUNNING = "RUNNING"
+    STARTING = "STARTING"
+    STOPPING = "STOPPING"
+
+    __str__ = str.__str__
+
+
+class LifetimeAction(str, Enum):
+    """What happens to an instance at the end of its lifetime."""
+
+    DELETE = "DELETE"
+    OTHER = "OTHER"
+    STOP = "STOP"
+
+    __str__ = str.__str__
+
+
+class OperationKind(str, Enum):
+    """Kind of an operation."""
+
+    CREATE = "CREATE"
+    DELETE = "DELETE"
+    MIGRATE = "MIGRATE"
+    RESTART = "RESTART"
+    START = "START"
+    STOP = "STOP"
+    UPDATE = "UPDATE"
+
+    __str__ = str.__str__
+
+
+class OperationPhase(str, Enum):
+    """Current step of an operation."""
+
+    CHECKING_HEALTH = "CHECKING_HEALTH"
+    DELETING = "DELETING"
+    MIGRATING = "MIGRATING"
+    OVER = "OVER"
+    PLACING = "PLACING"
+    PROVISIONING = "PROVISIONING"
+    RESTARTING = "RESTARTING"
+    STARTING = "STARTING"
+    STOPPING = "STOPPING"
+    UPDATING = "UPDATING"
+    WAITING = "WAITING"
+
+    __str__ = str.__str__
+
+
+class OperationStatus(str, Enum):
+    """Status of an operation. QUEUED and RUNNING are open."""
+
+    CANCELLED = "CANCELLED"
+    FAILED = "FAILED"
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    SUPERSEDED = "SUPERSEDED"
+
+    __str__ = str.__str__
+
+
+class PlacementOrder(str, Enum):
+    """Order in which products and regions are tried."""
+
+    PRICE = "PRICE"
+    REGION_ORDER = "REGION_ORDER"
+
+    __str__ = str.__str__
+
+
+class Role(str, Enum):
+    """Role of a token. Each role includes the ones before it."""
+
+    ADMIN = "ADMIN"
+    OPERATOR = "OPERATOR"
+    READER = "READER"
+
+    __str__ = str.__str__
+
+
+class ToolName(str, Enum):
+    """A tool that the provider runs beside the container."""
+
+    JUPYTER = "JUPYTER"
+    OTHER = "OTHER"
+    SSH = "SSH"
+
+    __str__ = str.__str__
+
+
+class VolumeStatus(str, Enum):
+    """Status of a network volume."""
+
+    AVAILABLE = "AVAILABLE"
+    CREATING = "CREATING"
+    DELETING = "DELETING"
+    FAILED = "FAILED"
+    OTHER = "OTHER"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One attempt to create the instance in one region."""
+
+    billing_mode: BillingMode | str | None
+    """Billing mode that was tried."""
+    created_at: datetime
+    """Start time."""
+    finished_at: datetime | None
+    """When its result was known."""
+    number: int
+    """Number within its operation, starting at 1."""
+    price_per_hour: Money | None
+    """Price per hour of the whole instance."""
+    product_id: str | None
+    """The provider's product id."""
+    reason_code: str | None
+    """Reason code if refused."""
+    reason_message: str | None
+    """Reason as readable text if refused."""
+    region: str
+    """Region code, such as AS-SGP-02."""
+    status: AttemptStatus | str
+    """Status of the attempt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelRule:
+    """A condition on the labels of an instance."""
+
+    key: str
+    """Label name."""
+    negated: bool
+    """Whether it holds for all other instances."""
+    values: tuple[str, ...] | None
+    """One of these values; null: any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyValue:
+    """A name and its value."""
+
+    key: str
+    """The name."""
+    value: str
+    """The value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetScope:
+    """What a budget counts: one of its fields is set."""
+
+    label: KeyValue | None
+    """Instances with this label."""
+    project: bool
+    """Whether it is everything in the project."""
+    token_id: str | None
+    """What this token created or started."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """A limit of what may be spent in a period: see docs/spend.md."""
+
+    action: BudgetAction | str
+    """What it does."""
+    committed: Money
+    """What the machines that are paid for now may still cost: until their hard end, without one for the next hour (BUDGET_HORIZON), and not past the end of the period."""
+    created_at: datetime
+    """Creation time."""
+    exempt: tuple[LabelRule, ...]
+    """Instances that match one of these are neither stopped nor deleted."""
+    exhausts_at: datetime | None
+    """When the limit is spent at the present burn rate; null if not in this period."""
+    id: str
+    """Opaque and permanent. The prefix shows the type: inst_01a1e2b06b6576a8bad33b12c81e7f94."""
+    limit: Money
+    """What may be spent in a period."""
+    name: str
+    """Unique name in the project."""
+    period: BudgetPeriod | str
+    """After which time it begins anew."""
+    remaining: Money
+    """What is left of the limit; at least 0."""
+    reserved: Money
+    """The same for accepted creates and starts without a paid machine yet."""
+    resets_at: datetime | None
+    """When the next period begins; null: never."""
+    scope: BudgetScope
+    """What it counts."""
+    spent: Money
+    """What was paid for in this period so far."""
+    state: BudgetState | str
+    """Whether anything is left."""
+    thresholds: tuple[int, ...]
+    """Per cent of the limit that are announced once per period."""
+    timezone: str
+    """IANA time zone of its periods."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerExit:
+    """How a container ended by itself."""
+
+    code: int | None
+    """Exit code; null if the provider does not say it."""
+    message: str
+    """What the provider says about it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Public address of a port while the instance runs."""
+
+    address: str
+    """URL for http, host:port for tcp."""
+    port: int
+    """The port inside the instance."""
+    type: str
+    """Protocol as the provider names it: http or tcp."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HealthError:
+    """Problem of an endpoint."""
+
+    kind: HealthErrorKind | str
+    """Stable error kind."""
+    message: str
+    """Readable message."""
+    retryable: bool
+    """Whether a later probe may succeed."""
+    severity: HealthSeverity | str
+    """Severity."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointHealth:
+    """Result of the last probe of one endpoint."""
+
+    address: str | None
+    """Probed address; null if there was none yet."""
+    attempts: int
+    """Number of probes in this check."""
+    checked_at: datetime
+    """When the last of these probes ended."""
+    error: HealthError | None
+    """The problem; null if healthy."""
+    healthy: bool
+    """Whether the endpoint is healthy."""
+    http_status: int | None
+    """HTTP status of the response, if any."""
+    latency: timedelta
+    """Duration of the probe."""
+    port: int
+    """The port inside the instance."""
+    type: str
+    """Type of probe. http: a GET request. tcp: a connection."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvVariable:
+    """An environment variable."""
+
+    key: str
+    """The name."""
+    secret: bool
+    """Whether its value is never shown."""
+    value: str | None
+    """The value; null if it is secret, or if the caller's role is below OPERATOR."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventAttempt:
+    """A create attempt at an event."""
+
+    billing_mode: BillingMode | str | None
+    """Billing mode that was requested, if any."""
+    number: int
+    """Counts from 1 within the operation."""
+    reason_code: str | None
+    """Why it was rejected; null otherwise."""
+    reason_message: str | None
+    """The same for people."""
+    region: str
+    """Region code, such as AS-SGP-02."""
+    status: str
+    """How it ended: CREATED, REJECTED or ABSENT."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdleLimit:
+    """When an instance counts as idle, and what happens then."""
+
+    action: LifetimeAction | str
+    """What happens."""
+    gpu_below_percent: int
+    """A GPU is idle below this utilisation, 1 to 100 percent."""
+    grace: timedelta
+    """Time after the start of a run that is never idle, up to a day."""
+    window: timedelta
+    """How long every sample of every GPU has to be idle, 300 s to a day."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceFailure:
+    """Why an instance failed."""
+
+    actions: tuple[OperationKind | str, ...]
+    """Operations possible now. DELETE always; others only if a machine was created."""
+    code: str
+    """Stable error code, such as HEALTH_CHECK_FAILED."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceHealth:
+    """Health of an instance's endpoints."""
+
+    checked_at: datetime
+    """When the last probe ended."""
+    endpoints: tuple[EndpointHealth, ...]
+    """Results by endpoint, sorted by port."""
+    status: HealthStatus | str
+    """Overall result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LifetimeStep:
+    """The next thing that the server will do to an instance because of its lifetime."""
+
+    action: OperationKind | str
+    """START (schedules only), STOP or DELETE."""
+    at: datetime
+    """When. For IDLE: the earliest time, if the GPUs are idle until then."""
+    reason: str
+    """The limit: MAX_DURATION, DEADLINE, HEARTBEAT, IDLE, STOPPED, SCHEDULE."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Times at which an instance is started and stopped."""
+
+    start: tuple[str, ...]
+    """Cron expressions of five fields, such as `0 18 * * 1-5`; at most 10."""
+    stop: tuple[str, ...]
+    """Cron expressions of five fields, such as `0 18 * * 1-5`; at most 10."""
+    timezone: str
+    """Time zone of the expressions, such as Europe/Berlin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lifetime:
+    """Limits of an instance's lifetime, and the next action that follows from them."""
+
+    deadline: datetime | None
+    """Fixed end. A start does not move it."""
+    delete_after_stopped: timedelta | None
+    """Time in EXITED after which it is deleted, 600 s to 90 days."""
+    heartbeat: timedelta | None
+    """Longest time without a call of `heartbeat`, 60 s to 7 days."""
+    idle: IdleLimit | None
+    """End of an instance whose GPUs are idle."""
+    idle_known_until: datetime | None
+    """Until when its metrics were read."""
+    idle_since: datetime | None
+    """Since when its GPUs are idle, as far as known."""
+    last_heartbeat_at: datetime | None
+    """Last heartbeat or extension."""
+    max_duration: timedelta | None
+    """Longest run, from the provider's acceptance of its create or start: 300 s to 90 days."""
+    next: LifetimeStep | None
+    """The next action; null if none is known now."""
+    on_end: LifetimeAction | str
+    """What happens at the earliest of maxDuration, deadline and heartbeat."""
+    schedule: Schedule | None
+    """Times at which it is started and stopped."""
+    warn_before: timedelta
+    """How long before an end `lifetime.ending` announces it, up to a day; another announces it at 60 s."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationError:
+    """Why an operation failed or waits."""
+
+    code: str
+    """Stable error code, such as READY_TIMEOUT."""
+    exit_code: int | None
+    """Exit code of the container, for CONTAINER_EXITED, if the provider says it."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    retryable: bool
+    """Whether repeating the request later can succeed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueuePlace:
+    """The place of an operation that waits for its turn to call the provider."""
+
+    position: int
+    """Place among the waiting creates of this project, counted from 1."""
+    starts_at: datetime
+    """When it will probably begin, from the measured speed of the line. Projects take turns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """One operation on one instance, such as CREATE or STOP, from request to result."""
+
+    action: str | None
+    """What an UPDATE does beyond a change of ports or disk: SAVE_IMAGE or UPGRADE. Null otherwise. Expect others."""
+    attempts: tuple[Attempt, ...]
+    """Create attempts, in order; empty for other kinds."""
+    created_at: datetime
+    """When the request was accepted."""
+    error: OperationError | None
+    """Why it failed; null unless FAILED."""
+    estimated_ready_at: datetime | None
+    """Estimated end."""
+    finished_at: datetime | None
+    """When it ended."""
+    id: str
+    """Opaque and permanent. The prefix shows the type: inst_01a1e2b06b6576a8bad33b12c81e7f94."""
+    kind: OperationKind | str
+    """Kind."""
+    last_error: OperationError | None
+    """Why an open operation waits: the provider's last error. Null once a later call has succeeded, and when it has ended."""
+    phase: OperationPhase | str
+    """Current step."""
+    progress: int
+    """Progress in percent, by phase: WAITING 0; PLACING, STARTING, RESTARTING, MIGRATING 10; PROVISIONING 40; STOPPING, UPDATING, DELETING 50; CHECKING_HEALTH 80; OVER 100. Never decreases."""
+    queue: QueuePlace | None
+    """Where a create stands that waits for its turn to call the provider; null once it has begun, and for other kinds."""
+    reason: str | None
+    """Why Pilotlight began it: LIFETIME, IDLE, SCHEDULE or OUTSIDE (it follows a change at the provider). Null if a caller requested it. Expect others."""
+    started_at: datetime | None
+    """When a worker first started it."""
+    status: OperationStatus | str
+    """Status."""
+    version: int
+    """Increases by one with every change; higher is newer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """A port that the instance exposes."""
+
+    port: int
+    """The port inside the instance."""
+    type: str
+    """Protocol as the provider names it: http or tcp."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceSpend:
+    """What an instance has cost. Months are in UTC."""
+
+    this_month: Money
+    """In this month."""
+    this_run: Money
+    """Since its machine was last started, or in its last run."""
+    total: Money
+    """Since it was created."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A tool beside the container."""
+
+    name: ToolName | str
+    """Which tool it is."""
+    port: int
+    """The port that it is exposed on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceVolume:
+    """A network volume of an instance."""
+
+    mount_path: str
+    """Where it is mounted."""
+    volume_id: str
+    """Id of the volume; `node` reads it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Webhook:
+    """Webhook of an instance."""
+
+    disabled_at: datetime | None
+    """When the receiver responded with 410; nothing is sent after that."""
+    url: str
+    """URL of the receiver."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """A GPU instance."""
+
+    actions: tuple[OperationKind | str, ...]
+    """Operations that the status allows. While an operation is in progress, only DELETE is accepted."""
+    billing: Billing | str
+    """Requested billing option."""
+    billing_mode: BillingMode | str | None
+    """Actual billing mode, once created."""
+    command: str | None
+    """Start command; null if it is the image's."""
+    created_at: datetime
+    """Creation time."""
+    degraded_since: datetime | None
+    """Since when it is degraded; null if it is not."""
+    deleted_at: datetime | None
+    """When it was deleted at the provider."""
+    endpoints: tuple[Endpoint, ...]
+    """Public endpoints while it runs."""
+    entrypoint: str | None
+    """Entrypoint; null if it is the image's."""
+    env: tuple[EnvVariable, ...]
+    """Environment variables of the container; none once it is DELETED."""
+    estimated_ready_at: datetime | None
+    """Estimated time of READY."""
+    exit: ContainerExit | None
+    """How its container ended, if it ended by itself; until the next start."""
+    failure: InstanceFailure | None
+    """Why it failed; null unless FAILED."""
+    gpu_count: int
+    """Number of GPUs, 1 to 8; 0 if the kind is CPU."""
+    health: InstanceHealth | None
+    """Latest health of its endpoints in this run; null before the first check."""
+    id: str
+    """Opaque and permanent. The prefix shows the type: inst_01a1e2b06b6576a8bad33b12c81e7f94."""
+    image: str
+    """Container image, such as nginx:1.27."""
+    is_billed: bool
+    """Whether the provider bills its machine now: from the pull of the image on, while it runs, stops, restarts or migrates, also if the instance has FAILED. A stopped instance is billed for its disk only."""
+    is_degraded: bool
+    """Whether its endpoints stopped responding after it became READY; the status stays READY."""
+    kind: InstanceKind | str
+    """Whether it has GPUs."""
+    labels: dict[str, str]
+    """Your own labels."""
+    lifetime: Lifetime | None
+    """Limits of its lifetime, and the next action; null: none."""
+    machine_may_exist: bool
+    """Whether the provider did not respond to its creation, so that a machine without `novitaId` may exist and be billed. It is being searched for; it is then linked to the instance or known to be absent."""
+    max_hourly_price: Money | None
+    """Maximum price per hour set at creation."""
+    min_cuda_version: str | None
+    """Lowest CUDA version of the node's driver, if any."""
+    name: str
+    """Name, unique among the project's instances that are not deleted."""
+    network_id: str | None
+    """The provider's id of its private network, if any."""
+    novita_id: str | None
+    """The provider's id, once created there."""
+    novita_status: str | None
+    """State last reported by the provider."""
+    observed_at: datetime | None
+    """When its state was last read from the provider."""
+    open_operation: Operation | None
+    """The operation in progress, if any."""
+    placement: PlacementOrder | str
+    """Order in which regions are tried."""
+    ports: tuple[Port, ...]
+    """Requested ports."""
+    price_per_hour: Money | None
+    """Price per hour of the whole instance; null while it is not billed, as when EXITED or DELETED."""
+    product_id: str | None
+    """The provider's product id."""
+    product_name: str
+    """Requested product, such as `RTX 4090 24GB`."""
+    ready_at: datetime | None
+    """When this run became READY."""
+    ready_timeout: timedelta | None
+    """How long its machine may take to run; null: the server's INSTANCE_MAX_WAIT."""
+    region: str | None
+    """Region where it was created, such as AS-SGP-02."""
+    regions: tuple[str, ...]
+    """Regions to try, such as AS-SGP-02; see `placement`."""
+    rootfs_size_gb: int
+    """Root disk in GB, such as 60."""
+    running_at: datetime | None
+    """When the machine of this run started running."""
+    running_price_per_hour: Money | None
+    """Price per hour while it runs, whether it is billed now or not; null until it was created."""
+    spend: InstanceSpend
+    """What it has cost."""
+    spot_reclaim_at: datetime | None
+    """When the provider will reclaim the spot instance."""
+    stale: bool
+    """Whether its state is changing and could not be read from the provider recently; the data is the last known."""
+    stale_for: timedelta | None
+    """Time since the provider was last read, while the state is changing; otherwise null."""
+    status: InstanceStatus | str
+    """Status."""
+    status_reason: str | None
+    """Reason code of the status, if any: SPOT_RECLAIMED, STOPPED_OUTSIDE, MACHINE_MAY_EXIST, ..."""
+    status_since: datetime
+    """When the status last changed."""
+    template_id: str | None
+    """Id of the provider template it was created from."""
+    tools: tuple[Tool, ...]
+    """Tools that run beside the container."""
+    updated_at: datetime
+    """Time of the last change."""
+    version: int
+    """Increases by one with every change; higher is newer."""
+    volumes: tuple[InstanceVolume, ...]
+    """Network volumes that it mounts."""
+    webhook: Webhook | None
+    """Webhook that receives its events, if any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceSnapshot:
+    """An instance as it was right after an event. For its present state, use `Instance`."""
+
+    actions: tuple[OperationKind | str, ...]
+    """Operations that the status allows. While an operation is in progress, only DELETE is accepted."""
+    billing: Billing | str
+    """Requested billing option."""
+    billing_mode: BillingMode | str | None
+    """Actual billing mode, once created."""
+    command: str | None
+    """Start command; null if it is the image's."""
+    created_at: datetime
+    """Creation time."""
+    degraded_since: datetime | None
+    """Since when it is degraded; null if it is not."""
+    deleted_at: datetime | None
+    """When it was deleted at the provider."""
+    endpoints: tuple[Endpoint, ...]
+    """Public endpoints while it runs."""
+    entrypoint: str | None
+    """Entrypoint; null if it is the image's."""
+    estimated_ready_at: datetime | None
+    """Estimated time of READY."""
+    exit: ContainerExit | None
+    """How its container ended, if it ended by itself; until the next start."""
+    failure: InstanceFailure | None
+    """Why it failed; null unless FAILED."""
+    gpu_count: int
+    """Number of GPUs, 1 to 8; 0 if the kind is CPU."""
+    image: str
+    """Container image, such as nginx:1.27."""
+    instance_id: str
+    """Id of the instance."""
+    is_billed: bool
+    """Whether the provider bills its machine now: from the pull of the image on, while it runs, stops, restarts or migrates, also if the instance has FAILED. A stopped instance is billed for its disk only."""
+    is_degraded: bool
+    """Whether its endpoints stopped responding after it became READY; the status stays READY."""
+    kind: InstanceKind | str
+    """Whether it has GPUs."""
+    labels: dict[str, str]
+    """Your own labels."""
+    lifetime: Lifetime | None
+    """Limits of its lifetime, and the next action; null: none."""
+    machine_may_exist: bool
+    """Whether the provider did not respond to its creation, so that a machine without `novitaId` may exist and be billed. It is being searched for; it is then linked to the instance or known to be absent."""
+    max_hourly_price: Money | None
+    """Maximum price per hour set at creation."""
+    min_cuda_version: str | None
+    """Lowest CUDA version of the node's driver, if any."""
+    name: str
+    """Name, unique among the project's instances that are not deleted."""
+    network_id: str | None
+    """The provider's id of its private network, if any."""
+    novita_id: str | None
+    """The provider's id, once created there."""
+    novita_status: str | None
+    """State last reported by the provider."""
+    observed_at: datetime | None
+    """When its state was last read from the provider."""
+    placement: PlacementOrder | str
+    """Order in which regions are tried."""
+    ports: tuple[Port, ...]
+    """Requested ports."""
+    price_per_hour: Money | None
+    """Price per hour of the whole instance; null while it is not billed, as when EXITED or DELETED."""
+    product_id: str | None
+    """The provider's product id."""
+    product_name: str
+    """Requested product, such as `RTX 4090 24GB`."""
+    ready_at: datetime | None
+    """When this run became READY."""
+    ready_timeout: timedelta | None
+    """How long its machine may take to run; null: the server's INSTANCE_MAX_WAIT."""
+    region: str | None
+    """Region where it was created, such as AS-SGP-02."""
+    regions: tuple[str, ...]
+    """Regions to try, such as AS-SGP-02; see `placement`."""
+    rootfs_size_gb: int
+    """Root disk in GB, such as 60."""
+    running_at: datetime | None
+    """When the machine of this run started running."""
+    running_price_per_hour: Money | None
+    """Price per hour while it runs, whether it is billed now or not; null until it was created."""
+    spot_reclaim_at: datetime | None
+    """When the provider will reclaim the spot instance."""
+    stale: bool
+    """Whether its state is changing and could not be read from the provider recently; the data is the last known."""
+    stale_for: timedelta | None
+    """Time since the provider was last read, while the state is changing; otherwise null."""
+    status: InstanceStatus | str
+    """Status."""
+    status_reason: str | None
+    """Reason code of the status, if any: SPOT_RECLAIMED, STOPPED_OUTSIDE, MACHINE_MAY_EXIST, ..."""
+    status_since: datetime
+    """When the status last changed."""
+    template_id: str | None
+    """Id of the provider template it was created from."""
+    tools: tuple[Tool, ...]
+    """Tools that run beside the container."""
+    updated_at: datetime
+    """Time of the last change."""
+    version: int
+    """Increases by one with every change; higher is newer."""
+    volumes: tuple[InstanceVolume, ...]
+    """Network volumes that it mounts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationSnapshot:
+    """An operation as it was right after an event. For its present state, use `Operation`."""
+
+    action: str | None
+    """What an UPDATE does beyond a change of ports or disk: SAVE_IMAGE or UPGRADE. Null otherwise. Expect others."""
+    created_at: datetime
+    """When the request was accepted."""
+    error: OperationError | None
+    """Why it failed; null unless FAILED."""
+    estimated_ready_at: datetime | None
+    """Estimated end."""
+    finished_at: datetime | None
+    """When it ended."""
+    kind: OperationKind | str
+    """Kind."""
+    last_error: OperationError | None
+    """Why an open operation waits: the provider's last error. Null once a later call has succeeded, and when it has ended."""
+    operation_id: str
+    """Id of the operation."""
+    phase: OperationPhase | str
+    """Current step."""
+    progress: int
+    """Progress in percent, by phase: WAITING 0; PLACING, STARTING, RESTARTING, MIGRATING 10; PROVISIONING 40; STOPPING, UPDATING, DELETING 50; CHECKING_HEALTH 80; OVER 100. Never decreases."""
+    reason: str | None
+    """Why Pilotlight began it: LIFETIME, IDLE, SCHEDULE or OUTSIDE (it follows a change at the provider). Null if a caller requested it. Expect others."""
+    started_at: datetime | None
+    """When a worker first started it."""
+    status: OperationStatus | str
+    """Status."""
+    version: int
+    """Increases by one with every change; higher is newer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceEvent:
+    """One event: what changed, and the state right after it."""
+
+    attempt: EventAttempt | None
+    """The create attempt of `attempt.finished`; the last one of the create of `operation.finished`."""
+    cursor: str
+    """Cursor: pass it as `after` to continue behind this event."""
+    data: dict[str, str]
+    """Further values, by name; docs/events.md lists them by type."""
+    health: InstanceHealth | None
+    """Result of the health check, for events about health."""
+    id: str
+    """Opaque and permanent. The prefix shows the type: inst_01a1e2b06b6576a8bad33b12c81e7f94."""
+    instance_id: str
+    """Id of the instance."""
+    instance_snapshot: InstanceSnapshot | None
+    """The instance right after this event; null if it did not change."""
+    occurred_at: datetime
+    """Time of the event."""
+    operation_id: str | None
+    """Id of the operation that it belongs to; null if it was not part of one."""
+    operation_snapshot: OperationSnapshot | None
+    """The operation right after this event; null if it did not change."""
+    previous_status: InstanceStatus | str | None
+    """Status before the event; null if it did not change."""
+    status: InstanceStatus | str | None
+    """Status after the event; null if it did not change."""
+    type: str
+    """Event type, as in webhooks: instance.created, instance.starting, instance.running, instance.health_checking, instance.ready, instance.stopping, instance.exited, instance.restarting, instance.migrating, instance.deleting, instance.deleted, instance.failed, instance.changed, instance.orphan_found, operation.started, operation.changed, operation.finished, health.checked, health.changed, spot.reclaim_scheduled, lifetime.ending, lifetime.extended, lifetime.ended, lifetime.overdue, lifetime.idle_unknown, attempt.finished. Expect others: a newer server version may write them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceLog:
+    """A part of a log. Pilotlight does not store it."""
+
+    begin: int
+    """Where the text begins, in bytes from the log's beginning."""
+    end: int
+    """Where it ends. The next message of the subscription begins here, unless the log was begun anew or the client read too slowly."""
+    text: str
+    """The text; lines end with a line feed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LifetimePolicy:
+    """A project's rules for lifetimes."""
+
+    default_idle: IdleLimit | None
+    """Idle limit of requests that give none."""
+    default_max_duration: timedelta | None
+    """Longest run of requests that give neither maxDuration nor deadline."""
+    max_duration_at_most: timedelta | None
+    """Longest run; bounds maxDuration and deadline, also when they are extended."""
+    required: bool
+    """Whether create and start need maxDuration or deadline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MutationError:
+    """Why a mutation was refused. A refused mutation changes nothing."""
+
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetExceeded(MutationError):
+    """A budget has less left than the request may cost."""
+
+    budget_id: str
+    """Id of the budget."""
+    budget_name: str
+    """Name of the budget."""
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    needed: Money
+    """What the request may cost in the budget's period."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+    remaining: Money
+    """What is left of it."""
+    resets_at: datetime | None
+    """When its next period begins; null: it has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountDiffers(MutationError):
+    """The filter of a bulk request matches another number of instances than you expected."""
+
+    actual: int
+    """How many match now; above 100 they need several requests."""
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    expected: int
+    """The number that you expected."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InvalidTransition(MutationError):
+    """The instance's status does not allow this operation."""
+
+    allowed: tuple[str, ...]
+    """Statuses that the current one can change to."""
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    current: str
+    """Current status of the instance."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LifetimeAbovePolicy(MutationError):
+    """The lifetime is longer than the project's policy allows."""
+
+    at_most: timedelta
+    """Longest run that the project allows."""
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementRefusal:
+    """Why one region was refused."""
+
+    billing_mode: BillingMode | str | None
+    """Billing mode that was tried."""
+    code: str
+    """Stable reason code."""
+    message: str
+    """Reason as readable text."""
+    region: str
+    """Region code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoCapacity(MutationError):
+    """No region has capacity for this request now."""
+
+    attempts: tuple[PlacementRefusal, ...]
+    """Each region that was tried, with the reason."""
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotCancellable(MutationError):
+    """The operation has ended or can no longer be cancelled."""
+
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    operation: Operation
+    """The operation in its current state."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotFoundError(MutationError):
+    """Not found, or not visible to this token."""
+
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationInProgress(MutationError):
+    """Another operation of the instance is in progress."""
+
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    operation: Operation
+    """The operation in progress."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueFull(MutationError):
+    """Too many creates of the project wait for their turn already."""
+
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+    retry_at: datetime
+    """When there will probably be room again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal(MutationError):
+    """The request as a whole was refused."""
+
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationError(MutationError):
+    """An input field is invalid."""
+
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionConflict(MutationError):
+    """The instance has changed since the version you expected."""
+
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    current_version: int
+    """Current version of the instance."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """A region where instances can be created."""
+
+    cluster_id: str
+    """The provider's id of the region."""
+    code: str
+    """Region code, such as AS-SGP-02; use it as `region`."""
+    gpu_types: tuple[str, ...]
+    """Products of the region, in stock or not."""
+    place: str | None
+    """Location, if the provider gives one."""
+    supports_network_storage: bool
+    """Whether network volumes can be attached."""
+    supports_networks: bool
+    """Whether it can have private networks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """A machine type in one region."""
+
+    cpu_per_gpu: int | None
+    """CPU cores per GPU."""
+    fetched_at: datetime
+    """When price and stock were read from the provider."""
+    id: str
+    """Opaque and permanent. The prefix shows the type: inst_01a1e2b06b6576a8bad33b12c81e7f94."""
+    inventory: str | None
+    """The provider's stock level: none, low, normal or high."""
+    is_available: bool
+    """Whether it is in stock on demand."""
+    is_spot_available: bool
+    """Whether it is in stock as spot."""
+    kind: InstanceKind | str
+    """Whether it has GPUs. Of a CPU product, what is said per GPU holds for the whole machine."""
+    max_rootfs_size_gb: int | None
+    """Maximum root disk in GB."""
+    memory_gb_per_gpu: int | None
+    """Host memory per GPU in GB."""
+    min_rootfs_size_gb: int | None
+    """Minimum root disk in GB."""
+    name: str
+    """Product name, such as RTX 4090 24GB; use it as `productName`."""
+    novita_id: str
+    """The provider's id; the same in all regions."""
+    price_per_gpu_hour: Money | None
+    """On-demand price per GPU and hour; null if not offered."""
+    region: Region
+    """Region where it is offered."""
+    spot_price_per_gpu_hour: Money | None
+    """Spot price per GPU and hour; null if not offered."""
+    stale: bool
+    """Whether the provider could not be read in time, so that price and stock are older than PRODUCT_CACHE_TTL."""
+    vram_gb: int | None
+    """Memory per GPU in GB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuoteCandidate:
+    """One region and billing mode, evaluated."""
+
+    accepted: bool
+    """Whether it could be created now."""
+    billing_mode: BillingMode | str | None
+    """Billing mode."""
+    price_per_hour: Money | None
+    """Price per hour of the whole instance."""
+    product_id: str | None
+    """Id of the product that would be used."""
+    rank: int
+    """Order of attempts: 1 is tried first. Refused candidates have a rank too."""
+    reason_code: str | None
+    """Reason code if refused."""
+    reason_message: str | None
+    """Reason as readable text if refused."""
+    region: str
+    """Region code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quote:
+    """What createInstance with the same input would choose now. Nothing is reserved."""
+
+    best: QuoteCandidate | None
+    """First accepted candidate; null if there is none."""
+    candidates: tuple[QuoteCandidate, ...]
+    """Candidates, in the order they would be tried."""
+    errors: tuple[MutationError, ...]
+    """Why createInstance would refuse this: problems with the input, or no candidate."""
+    fetched_at: datetime | None
+    """When price and stock were read from the provider. The oldest counts."""
+    price_per_hour: Money | None
+    """Price per hour of the best candidate, all GPUs together."""
+    rootfs_size_gb: int | None
+    """Root disk it would get, in GB."""
+    stale: bool
+    """Whether the provider could not be read in time, so that price and stock are older than PRODUCT_CACHE_TTL."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpendPart:
+    """A part of what was spent."""
+
+    amount: Money
+    """What it cost."""
+    key: str | None
+    """What its entries have in common; null for those without it, such as without the label."""
+    paid_time: timedelta
+    """How long machines were paid for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpendReport:
+    """What machines cost in a time, by the ledger: see docs/spend.md."""
+
+    groups: tuple[SpendPart, ...]
+    """At most 1,000: days in order, others by amount, the largest first."""
+    paid_time: timedelta
+    """How long machines were paid for, together."""
+    total: Money
+    """What they cost together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SshAccess:
+    """SSH access to an instance. It changes with every start."""
+
+    command: str
+    """SSH command, such as `ssh -p 32787 root@host`."""
+    is_running: bool
+    """Whether the SSH server is running, according to the provider."""
+    password: str | None
+    """The password; null if the provider returns none. Pilotlight does not store it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """An API token. Its secret is shown once, at creation; only a hash is stored."""
+
+    created_at: datetime
+    """Creation time."""
+    expires_at: datetime | None
+    """Expiry time; null: never."""
+    hint: str
+    """Last four characters of the secret."""
+    id: str
+    """Opaque and permanent. The prefix shows the type: inst_01a1e2b06b6576a8bad33b12c81e7f94."""
+    last_used_at: datetime | None
+    """When it was last used, to about a minute; null: never."""
+    name: str
+    """Name, 1 to 100 characters, such as `backend of the shop`."""
+    revoked_at: datetime | None
+    """When it was revoked; null if it was not."""
+    role: Role | str
+    """Role of the token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VolumeFailure:
+    """Why a volume failed, or why its deletion takes so long."""
+
+    code: str
+    """Stable error code, such as GONE_AT_PROVIDER."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """A network volume: a disk in one region that outlives the instances that mount it."""
+
+    created_at: datetime
+    """Creation time."""
+    failure: VolumeFailure | None
+    """Why it failed, or why its deletion takes so long; else null."""
+    id: str
+    """Opaque and permanent. The prefix shows the type: inst_01a1e2b06b6576a8bad33b12c81e7f94."""
+    name: str
+    """Name, unique among the project's volumes."""
+    novita_id: str | None
+    """The provider's id, once created there."""
+    price_per_hour: Money | None
+    """Price per hour of the whole volume; null while the provider has not said it."""
+    region: str
+    """Region code, such as AS-SGP-02."""
+    size_gb: int
+    """Size in GB."""
+    status: VolumeStatus | str
+    """Status."""
+    updated_at: datetime
+    """Time of the last change."""
+
+
+# Error types with fields of their own; all others are read as MutationError.
+ERROR_TYPES: dict[str, type[MutationError]] = {
+    "BudgetExceeded": BudgetExceeded,
+    "CountDiffers": CountDiffers,
+    "InvalidTransition": InvalidTransition,
+    "LifetimeAbovePolicy": LifetimeAbovePolicy,
+    "NoCapacity": NoCapacity,
+    "NotCancellable": NotCancellable,
+    "NotFoundError": NotFoundError,
+    "OperationInProgress": OperationInProgress,
+    "QueueFull": QueueFull,
+    "Refusal": Refusal,
+    "ValidationError": ValidationError,
+    "VersionConflict": VersionConflict,
+}

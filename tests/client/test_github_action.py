@@ -1,0 +1,117 @@
+"""The steps of the GitHub Action, run as the runner runs them: whole, refused, and cancelled half-way."""
+
+import asyncio
+import os
+import re
+import signal
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import yaml
+from pilotlight_client import AsyncPilotlight
+
+from server.cli.build_pages import find_npm
+from tests.support.processes import PILOTLIGHT, ROOT, Up, control
+from tests.support.waiting import until
+
+ACTION = ROOT / "deploy" / "github-action"
+DESCRIBED = yaml.safe_load((ACTION / "action.yml").read_text())
+
+
+class Runner:
+    """Runs a step with its inputs, and keeps what it writes to the runner's files."""
+
+    def __init__(self, running: Up, folder: Path, **inputs: str) -> None:
+        self.name = f"gh-test-{uuid4().hex[:8]}"
+        self._folder = folder
+        given = {
+            "url": running.graphql_url,
+            "token": running.token,
+            "command": PILOTLIGHT[0],
+            "product": "RTX 4090 24GB",
+            "image": "nginx",
+            "max-duration": "1h",
+            "name": self.name,
+            **inputs,
+        }
+        assert given.keys() <= DESCRIBED["inputs"].keys()
+        defaults = {name: str(each.get("default", "")) for name, each in DESCRIBED["inputs"].items()}
+        self._env = {
+            "PATH": os.environ["PATH"],
+            "GITHUB_OUTPUT": str(folder / "output"),
+            "GITHUB_STATE": str(folder / "state"),
+            "GITHUB_RUN_ID": "77",
+            **{f"INPUT_{name.upper()}": value for name, value in {**defaults, **given}.items()},
+        }
+
+    async def start(self, step: str) -> asyncio.subprocess.Process:
+        script = str(ACTION / DESCRIBED["runs"][step])
+        env = {**self._env, **{f"STATE_{name}": value for name, value in self.written("state").items()}}
+        node, pipe = (await find_npm()).node, asyncio.subprocess.PIPE
+        return await asyncio.create_subprocess_exec(node, script, env=env, stdout=pipe, stderr=pipe)
+
+    async def run(self, step: str) -> tuple[int | None, str]:
+        process = await self.start(step)
+        printed, said = await asyncio.wait_for(process.communicate(), 90)
+        return process.returncode, printed.decode() + said.decode()
+
+    def written(self, file: str) -> dict[str, str]:
+        try:
+            text = (self._folder / file).read_text()
+        except FileNotFoundError:
+            return {}
+        return {name: value for name, _, value in re.findall(r"(\w+)<<(end_\S+)\n(.*?)\n\2\n", text, re.DOTALL)}
+
+
+async def test_an_instance_lives_as_long_as_the_job(running: Up, client: AsyncPilotlight, tmp_path: Path):
+    runner = Runner(running, tmp_path, options="--port=80\n--label=team=ci\n")
+
+    code, said = await runner.run("main")
+    assert code == 0, said
+    outputs = runner.written("output")
+    assert outputs.keys() == DESCRIBED["outputs"].keys()
+    instance = await client.get(runner.name)
+    assert (outputs["id"], instance.status, instance.labels) == (instance.id, "READY", {"team": "ci"})
+    assert outputs["address"].startswith("http://")
+    assert instance.lifetime is not None
+    assert (instance.lifetime.on_end, instance.lifetime.max_duration) == ("DELETE", timedelta(hours=1))
+
+    code, said = await runner.run("post")
+    assert code == 0, said
+    assert (await client.get(instance.id)).status == "DELETED"
+
+
+async def test_a_refused_create_fails_the_step_and_leaves_nothing_to_delete(running: Up, tmp_path: Path):
+    runner = Runner(running, tmp_path, product="RTX 9090")
+
+    code, said = await runner.run("main")
+    assert (code, "::error::pilotlight create ended with 1" in said) == (1, True)
+    code, said = await runner.run("post")
+    assert (code, "nothing to delete" in said) == (0, True)
+
+
+async def test_a_step_that_is_killed_half_way_leaves_no_machine(running: Up, client: AsyncPilotlight, tmp_path: Path):
+    runner = Runner(running, tmp_path)
+    await control(running.ready["simulatorUrl"], "faults", {"faults": [{"kind": "latency", "seconds": 2}]})
+    try:
+        step = await runner.start("main")
+
+        async def is_accepted() -> bool:
+            return len([each async for each in client.list(name_starts_with=runner.name)]) == 1
+
+        await until(is_accepted)
+        step.send_signal(signal.SIGKILL)
+        await step.wait()
+    finally:
+        await control(running.ready["simulatorUrl"], "faults", {"faults": []})
+
+    code, said = await runner.run("post")
+    assert code == 0, said
+    (left,) = [each async for each in client.list(name_starts_with=runner.name, statuses=["DELETED"])]
+    assert left.name == runner.name
+
+
+def test_the_token_is_no_argument():
+    scripts = "".join(file.read_text() for file in ACTION.glob("*.js"))
+    assert "--token" not in scripts
