@@ -24,4 +24,5 @@ async def encrypt(settings: Settings, database_url: str, *, undo: bool) -> None:
         raise StartupProblem(f"{error}; add that key behind the first one, and run this again") from None
     finally:
         await database.close()
-    typer.echo(f"the variables of {changed} instances are now stored {'in clear' if undo else 'with the first key'}")
+    how = "in clear" if undo else "with the first key"
+    typer.echo(f"the variables of {changed} instances and upgrades are now stored {how}")

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from server.cli.user.access import answer_askpass
+from server.cli.user.contexts import is_completing
+from server.cli.user.register import register
 from server.enums import Role
 from server.errors import StartupProblem
 
@@ -23,7 +26,10 @@ if TYPE_CHECKING:
 
 # Plain text: importing rich for boxes around the help costs more CPU than all the rest of it.
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, rich_markup_mode=None, context_settings={"max_content_width": 120}
+    no_args_is_help=True,
+    add_completion=is_completing(),
+    rich_markup_mode=None,
+    context_settings={"max_content_width": 120},
 )
 tokens = typer.Typer(no_args_is_help=True, help="Tokens that callers present.")
 sdl = typer.Typer(no_args_is_help=True, help="The GraphQL schema as a file.")
@@ -31,6 +37,8 @@ provider = typer.Typer(no_args_is_help=True, help="The provider that the databas
 app.add_typer(tokens, name="token")
 app.add_typer(provider, name="provider")
 app.add_typer(sdl, name="schema")
+
+register(app, tokens)
 
 Result = TypeVar("Result")
 
@@ -47,6 +55,8 @@ CHANGES_FILE = SDL_FILE.parents[1] / "CHANGELOG.md"
 def main() -> None:
     """Print problems that the operator can fix as one sentence, not as a traceback."""
     gc.disable()  # imports make no garbage, but looking for it takes a sixth of their time; `_run` enables it again
+    if answer_askpass():
+        return
     try:
         app()
     except StartupProblem as problem:
@@ -103,12 +113,14 @@ def simulate(
     state_file: Annotated[Path | None, typer.Option(help="Keeps the simulated world across restarts.")] = None,
     api_key: Annotated[list[str] | None, typer.Option(help="Accept only this key; can be given several times.")] = None,
     dialect: Annotated[str | None, typer.Option(help="As in docs/provider.md (SIMULATOR_DIALECT).")] = None,
+    scenario: Annotated[Path | None, typer.Option(help="A scripted day: see docs/simulator.md.")] = None,
 ) -> None:
     """Run the simulator of the provider alone."""
     from server.cli.simulate import simulate as run_simulator
 
     settings = _settings(simulator_speed=speed, simulator_dialect=dialect)
-    _run(run_simulator(settings, host=host, port=port, api_keys=tuple(api_key or ()), state_file=state_file))
+    keys = tuple(api_key or ())
+    _run(run_simulator(settings, host=host, port=port, api_keys=keys, state_file=state_file, scenario=scenario))
 
 
 @app.command()

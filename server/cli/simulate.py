@@ -8,25 +8,35 @@ from server.errors import StartupProblem
 from server.http.listener import bind, stop_event
 from server.simulator.dialect import BadDialect, Dialect
 from server.simulator.options import SimulatorOptions
+from server.simulator.scenario.script import BadScenario
 from server.simulator.server import Simulator
 
 
 async def simulate(
-    settings: Settings, *, host: str, port: int, api_keys: tuple[str, ...], state_file: Path | None
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    api_keys: tuple[str, ...],
+    state_file: Path | None,
+    scenario: Path | None = None,
 ) -> None:
     """Run only the simulator, until a signal stops it."""
     stop = stop_event()
     bind(host, port).close()
-    simulator = Simulator(
-        SimulatorOptions(
-            host=host,
-            port=port,
-            api_keys=api_keys,
-            speed=settings.simulator_speed,
-            state_file=state_file,
-            dialect=configured_dialect(settings),
-        )
+    options = SimulatorOptions(
+        host=host,
+        port=port,
+        api_keys=api_keys,
+        speed=settings.simulator_speed,
+        state_file=state_file,
+        dialect=configured_dialect(settings),
+        scenario=scenario,
     )
+    try:
+        simulator = Simulator(options, report=lambda text: report_progress("simulator.scenario", text))
+    except BadScenario as error:
+        raise StartupProblem(f"the scenario is not right: {error}") from None
     await simulator.start()
     try:
         keys = "with its key" if api_keys else "any key will do"

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import structlog
+from pilotlight_client.connection import LOCAL_FILE
 from pydantic import SecretStr
 
 from server.auth.tokens import DEFAULT_PROJECT, create_token, limit_to_loopback, new_secret
@@ -96,12 +97,26 @@ async def up(settings: Settings, *, ready_file: Path | None) -> None:
         simulator_url = provider.url if provider.is_simulated else None
         ready = Ready.at(address_of(listener), database_url, token=token, simulator_url=simulator_url)
         _announce(ready, provider, money, seconds=time.monotonic() - started)
+        if token is not None:
+            stack.enter_context(_local_server(home, ready))
         if ready_file is not None:
             write_whole(ready_file, ready.to_json())
         await stop.wait()
         runtime.begin_stop()
         await apart.run(_in_loop(working.begin_stop))
         report_progress("up.stopping", "[dim]Stopping …[/dim]")
+
+
+@contextmanager
+def _local_server(home: Path, ready: Ready) -> Generator[None]:
+    """For the commands and clients of this folder: where the server is, and the development token."""
+    file = home / LOCAL_FILE
+    with _usable(home):
+        write_whole(file, ready.to_json())
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
 
 
 @asynccontextmanager

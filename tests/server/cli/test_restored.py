@@ -15,9 +15,12 @@ from tests.support.accounting import machines_unaccounted
 from tests.support.world import CREATE, World
 
 S = InstanceStatus
-TABLES = ("instance", "operation", "attempt", "idempotency_key", "job", "outbox")
+TABLES = ("instance", "operation", "attempt", "idempotency_key", "job", "outbox", "cost_entry")
 # Children first.
-EMPTY = ("idempotency_key", "attempt", "operation", "probe_result", "instance", "job", "job_history", "outbox")
+EMPTY = (
+    *("idempotency_key", "attempt", "operation", "probe_result", "cost_entry", "instance"),
+    *("job", "job_history", "outbox"),
+)
 
 
 class Backup:
@@ -36,7 +39,7 @@ class Backup:
         for table in EMPTY:
             await self.world.execute(f"DELETE FROM {table}")
         for table in TABLES:
-            override = "OVERRIDING SYSTEM VALUE" if table in ("job", "outbox") else ""
+            override = "OVERRIDING SYSTEM VALUE" if table in ("job", "outbox", "cost_entry") else ""
             await self.world.execute(f"INSERT INTO {table} {override} TABLE backup_{table}")
             await self.world.execute(f"DROP TABLE backup_{table}")
         await restored.mark_restored(self.world.database)

@@ -1,0 +1,1 @@
+"""The commands for users: they talk to a server over GraphQL and load nothing of it."""

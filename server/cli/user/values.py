@@ -1,0 +1,67 @@
+"""Options as values: durations, labels, ports, prices."""
+
+import re
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import typer
+
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def duration(text: str) -> timedelta:
+    """90s, 30m, 4h, 1d12h; a bare number is seconds."""
+    if re.fullmatch(r"\d+(\.\d+)?", text):
+        return timedelta(seconds=float(text))
+    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", text):
+        raise typer.BadParameter(f"{text!r} is not a duration; write 90s, 30m, 4h or 1d")
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
+    return timedelta(seconds=sum(float(number) * UNITS[unit] for number, unit in parts))
+
+
+def time_of(text: str) -> datetime:
+    """A time in ISO 8601; without a time zone, in the local one."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a time; write 2026-12-24T18:00") from None
+
+
+def pair(text: str) -> tuple[str, str]:
+    """NAME=VALUE."""
+    name, found, value = text.partition("=")
+    if not found or not name:
+        raise typer.BadParameter(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def pairs(texts: list[str] | None) -> dict[str, str] | None:
+    return None if texts is None else dict(pair(text) for text in texts)
+
+
+def port(text: str) -> dict[str, Any]:
+    """80, 80/http or 22/tcp."""
+    number, _, kind = text.partition("/")
+    if not number.isdecimal():
+        raise typer.BadParameter(f"{text!r} is not a port; write 80 or 22/tcp")
+    return {"port": int(number), "type": kind or "http"}
+
+
+def price(text: str) -> Decimal:
+    """Dollars an hour."""
+    try:
+        return Decimal(text.removeprefix("$"))
+    except InvalidOperation:
+        raise typer.BadParameter(f"{text!r} is not a price; write 0.35") from None
+
+
+def shown_duration(given: timedelta) -> str:
+    """The two largest units: 3d 4h, 12m 5s."""
+    seconds = max(0, int(given.total_seconds()))
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if seconds >= size or (unit == "s" and not parts):
+            parts.append(f"{seconds // size}{unit}")
+            seconds %= size
+    return " ".join(parts[:2])
