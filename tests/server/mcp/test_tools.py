@@ -1,0 +1,221 @@
+"""The tools for agents: the official client over HTTP and over stdio, refusals, lost answers, secrets."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import aiohttp
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from pilotlight_client import AsyncPilotlight
+
+from tests.support.api import Api
+from tests.support.api_server import serving
+from tests.support.databases import DatabaseMaker
+from tests.support.fault_proxy import FaultProxy
+from tests.support.processes import PILOTLIGHT, Up, made, up
+
+PRODUCT = "RTX 4090 24GB"
+TOOLS = {
+    "find_offers", "quote", "create_instance", "get_instance", "list_instances", "wait_for", "start_instance",
+    "stop_instance", "delete_instance", "extend_lifetime", "get_events", "get_log", "get_spend",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+async def running(new_database: DatabaseMaker, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
+    async with up(tmp_path_factory.mktemp("home"), env={"DATABASE_URL": await new_database.migrated()}) as running:
+        yield running
+
+
+def mcp_url(running: Up, port: int | None = None) -> str:
+    parts = urlsplit(running.graphql_url)
+    return f"http://{parts.hostname}:{port or parts.port}/mcp"
+
+
+@asynccontextmanager
+async def over_http(running: Up, *, port: int | None = None, token: str | None = None) -> AsyncIterator[Client]:
+    async with connected(mcp_url(running, port), token or running.token) as client:
+        yield client
+
+
+@asynccontextmanager
+async def connected(url: str, token: str) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers={"authorization": f"Bearer {token}"}, timeout=60) as http,
+        Client(streamable_http_client(url, http_client=http)) as client,
+    ):
+        yield client
+
+
+@asynccontextmanager
+async def over_stdio(running: Up) -> AsyncIterator[Client]:
+    env = {"PATH": os.environ["PATH"], "PILOTLIGHT_URL": running.graphql_url, "PILOTLIGHT_TOKEN": running.token}
+    async with Client(stdio_client(StdioServerParameters(command=PILOTLIGHT[0], args=["mcp"], env=env))) as client:
+        yield client
+
+
+async def call(client: Client, tool: str, /, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    assert result.structured_content is not None
+    return result.structured_content
+
+
+async def refusal(client: Client, tool: str, /, **arguments: Any) -> list[dict[str, Any]]:
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error
+    text = "".join(part.text for part in result.content if part.type == "text")
+    return json.loads(text[text.index("{") :])["errors"]
+
+
+@pytest.mark.parametrize("transport", [over_http, over_stdio])
+async def test_every_tool_is_listed_with_title_annotations_and_schemas(running: Up, transport: Any):
+    async with transport(running) as client:
+        tools = {each.name: each for each in (await client.list_tools()).tools}
+
+    assert tools.keys() == TOOLS
+    assert [name for name, each in tools.items() if not (each.title and each.annotations and each.output_schema)] == []
+    assert {name for name, each in tools.items() if each.annotations and each.annotations.destructive_hint} == {
+        "delete_instance"
+    }
+    needing_key = {name for name, each in tools.items() if "operation_key" in each.input_schema.get("required", [])}
+    assert needing_key == {"create_instance", "start_instance", "stop_instance", "delete_instance"}
+
+
+@pytest.mark.parametrize("transport", [over_http, over_stdio])
+async def test_every_tool_can_be_called(running: Up, transport: Any):
+    name, secret = f"agent-{uuid4().hex[:8]}", f"secret-{uuid4().hex}"
+    answers: list[dict[str, Any]] = []
+    async with transport(running) as client:
+
+        async def use(tool: str, /, **arguments: Any) -> dict[str, Any]:
+            answers.append(await call(client, tool, **arguments))
+            return answers[-1]
+
+        offers = await use("find_offers", name="4090")
+        assert offers["result"][0]["product"].startswith("RTX 4090")
+        assert (await use("quote", product=PRODUCT))["price_per_hour"].endswith(" USD")
+        created = await use(
+            "create_instance", operation_key=str(uuid4()), name=name, product=PRODUCT, image="nginx", ports=[80],
+            max_duration_seconds=7200, env={"HF_TOKEN": secret},
+        )  # fmt: skip
+        assert created["max_cost"].endswith(" USD")
+        waited = await use("wait_for", operation_id=created["operation"]["id"])
+        assert (waited["is_over"], waited["operation"]["status"]) == (True, "SUCCEEDED")
+        ready = await use("get_instance", instance=name)
+        assert (ready["status"], ready["ends_with"], len(ready["endpoints"])) == ("READY", "DELETE", 1)
+        listed = await use("list_instances", statuses=["READY"])
+        assert name in [each["name"] for each in listed["instances"]]
+        until = datetime.now(UTC) + timedelta(hours=9)
+        extended = await use("extend_lifetime", instance=name, until=until.isoformat())
+        assert datetime.fromisoformat(extended["ends_at"]) == until
+        events = await use("get_events", instance=name)
+        assert events["events"][0]["type"] == "instance.created"
+        assert (await use("get_log", instance=name))["text"] != ""
+        assert (await use("get_spend"))["total"].endswith(" USD")
+        for verb in ("stop_instance", "start_instance", "delete_instance"):
+            accepted = await use(verb, operation_key=str(uuid4()), instance=ready["id"])
+            assert (await use("wait_for", operation_id=accepted["operation"]["id"]))["is_over"]
+    assert secret not in json.dumps(answers)
+
+
+async def test_a_create_without_a_longest_run_is_refused_unless_the_policy_has_one(running: Up):
+    given: dict[str, Any] = {"name": f"agent-{uuid4().hex[:8]}", "product": PRODUCT, "image": "nginx"}
+    async with over_http(running) as client:
+        (error,) = await refusal(client, "create_instance", operation_key="a", **given)
+        assert (error["code"], error["path"]) == ("LIFETIME_REQUIRED", ["max_duration_seconds"])
+        await ask(running, "mutation { setLifetimePolicy(input: {defaultMaxDuration: 3600}) { errors { code } } }")
+        try:
+            created = await call(client, "create_instance", operation_key=str(uuid4()), **given)
+        finally:
+            await ask(running, "mutation { setLifetimePolicy(input: {defaultMaxDuration: null}) { errors { code } } }")
+        assert created["max_cost"] is not None
+        await call(client, "delete_instance", operation_key=str(uuid4()), instance=given["name"])
+
+
+async def test_instances_without_an_end_are_created_if_the_setting_says_so(api: Api):
+    runtime = api.server.runtime
+    async with (
+        serving(runtime.database_url, api.server.simulator, mcp_require_lifetime=False) as server,
+        connected(f"http://{server.address}/mcp", api.token) as client,
+    ):
+        created = await call(client, "create_instance", operation_key="k", name="x", product=PRODUCT, image="nginx")
+    assert (created["instance"]["ends_at"], created["max_cost"]) == (None, None)
+
+
+async def test_a_refusal_has_code_path_and_remedy(running: Up):
+    async with over_http(running) as client:
+        given: dict[str, Any] = {"operation_key": "b", "image": "nginx", "max_duration_seconds": 600}
+        (error,) = await refusal(client, "create_instance", name="x", product="RTX 9090", **given)
+        assert (error["code"], error["path"]) == ("PRODUCT_NOT_FOUND", ["input", "productName"])
+        assert error["remedy"]
+        (missing,) = await refusal(client, "get_instance", instance="no such instance")
+        assert missing["code"] == "NOT_FOUND"
+
+
+async def test_callers_without_a_valid_token_or_of_another_origin_get_nothing(running: Up):
+    async with aiohttp.ClientSession() as session:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        accept = {"accept": "application/json, text/event-stream"}
+        for wrong in ({}, {"authorization": "Bearer pl_wrong"}, {"authorization": "Basic x"}):
+            async with session.post(mcp_url(running), json=body, headers={**accept, **wrong}) as response:
+                assert (response.status, response.headers["www-authenticate"]) == (401, "Bearer")
+        headers = {"authorization": f"Bearer {running.token}", "origin": "https://elsewhere.test"}
+        async with session.post(mcp_url(running), json=body, headers=headers) as response:
+            assert response.status == 403
+
+
+@pytest.mark.parametrize("token", ["pl_wrong", None])
+async def test_no_stream_is_opened_that_stays_empty(running: Up, token: str | None):
+    headers = {"authorization": f"Bearer {token or running.token}", "accept": "text/event-stream"}
+    async with aiohttp.ClientSession() as session, session.get(mcp_url(running), headers=headers) as response:
+        assert (response.status, response.headers["allow"]) == (405, "POST")
+
+
+async def test_calls_whose_answers_are_cut_make_one_machine_per_key(running: Up):
+    """Thirty calls, a third of whose answers are lost; MCP_CALLS=300 is the long form."""
+    calls = int(os.environ.get("MCP_CALLS", "30"))
+    keys = [str(uuid4()) for _ in range(calls // 3)]
+    before = await made(running.ready["simulatorUrl"])
+    port = urlsplit(running.graphql_url).port
+    assert port is not None
+    async with FaultProxy(port) as proxy:
+        for number in range(calls):
+            key = keys[number % len(keys)]
+            given: dict[str, Any] = {"name": f"m-{key[:13]}", "product": PRODUCT, "image": "nginx"}
+            if number % 3 == 1:
+                proxy.break_after(bytes_down=1)
+            try:
+                async with asyncio.timeout(20), over_http(running, port=proxy.port) as client:
+                    await call(client, "create_instance", operation_key=key, max_duration_seconds=600, **given)
+            except Exception:  # whatever the client raises: the answer was cut
+                if number % 3 != 1:
+                    raise
+            proxy.mend()
+    async with AsyncPilotlight(running.graphql_url, running.token) as client:
+        found = [each async for each in client.list(name_starts_with="m-")]
+        assert len(found) == len(keys)
+        for each in found:
+            if each.open_operation is not None:
+                await client.wait(each.open_operation.id, timeout=120)
+        assert await made(running.ready["simulatorUrl"]) == before + len(keys)
+        await asyncio.gather(*(client.delete(each.id) for each in found))
+
+
+async def ask(running: Up, document: str) -> None:
+    headers = {"authorization": f"Bearer {running.token}"}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.post(running.graphql_url, json={"query": document}) as response,
+    ):
+        assert "errors" not in await response.json()
