@@ -75,7 +75,7 @@ class Peer:
 
 
 async def main(seconds: float) -> bool:
-    yoga_folder = _installed()
+    yoga_folder = installed(*YOGA)
     async with AsyncExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pilotlight-bench-")))
         url = (await stack.enter_async_context(EmbeddedPostgres(home))).url
@@ -103,7 +103,7 @@ async def main(seconds: float) -> bool:
             await caller.create()
         rows = (await _ask(session, peers[0].url, {"query": ALL}))["data"]["instances"]["nodes"]
         if yoga_folder is not None:
-            peers.append(_yoga(stack, yoga_folder, home, rows))
+            peers.append(start_yoga(stack, yoga_folder, home, rows))
         questions = {
             "list of 50": orjson.dumps({"query": LIST}),
             "one instance": orjson.dumps({"query": ONE, "variables": {"id": rows[7]["id"]}}),
@@ -206,16 +206,17 @@ def _verdict(peers: list[Peer]) -> bool:
     return is_enough and of_yoga <= MAX_OF_YOGA
 
 
-def _installed() -> Path | None:
-    """The folder in which graphql-yoga is installed once; None if it can't be installed."""
+def installed(*packages: str) -> Path | None:
+    """The folder in which npm packages are installed once; None if they can't be installed."""
     npm = shutil.which("npm")
     if shutil.which("node") is None or npm is None:
         return None
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pilotlight-bench"
-    if not (folder / "node_modules" / "graphql-yoga").exists():
+    if any(not (folder / "node_modules" / each.rpartition("@")[0]).exists() for each in packages):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "package.json").write_text('{"private": true}')
-        command = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", *YOGA]
+        if not (folder / "package.json").exists():
+            (folder / "package.json").write_text('{"private": true}')
+        command = [npm, "install", "--no-audit", "--no-fund", "--no-package-lock", *packages]
         installed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         if installed.returncode != 0:
             print(f"npm install failed: {installed.stderr.strip().splitlines()[-1:]}")
@@ -223,7 +224,7 @@ def _installed() -> Path | None:
     return folder
 
 
-def _yoga(stack: AsyncExitStack, folder: Path, home: Path, rows: list[Any]) -> Peer:
+def start_yoga(stack: AsyncExitStack, folder: Path, home: Path, rows: list[Any]) -> Peer:
     data = home / "rows.json"
     data.write_bytes(orjson.dumps(rows))
     script = Path(__file__).with_name("graphql_yoga.mjs")

@@ -32,13 +32,18 @@ const schema = createSchema({
     }
     type InstanceConnection { nodes: [Instance!]! }
     type Query {
-      instances(first: Int = 50): InstanceConnection!
+      instances(first: Int = 50, after: String): InstanceConnection!
       instance(id: ID!): Instance
     }
   `,
   resolvers: {
     Query: {
-      instances: (_, { first }) => ({ nodes: rows.slice(0, first) }),
+      instances: (_, { first, after }) => {
+        // A cursor of Pilotlight names the last row of the page before.
+        const last = after && `inst_${JSON.parse(Buffer.from(after, 'base64url').toString())[2]}`
+        const start = last ? rows.indexOf(byId.get(last)) + 1 : 0
+        return { nodes: rows.slice(start, start + first) }
+      },
       instance: (_, { id }) => byId.get(id) ?? null,
     },
   },

@@ -13,12 +13,12 @@ from graphql import GraphQLError
 from schema import ids
 from schema.enums import described
 from schema.inputs import KeyValueInput, MoneyInput
+from schema.types.health import Health  # described there, before it is used here
 from schema.types.money import MICROS_PER_E5, BillingMode
+from server.db.text import is_storable
 from server.enums import Billing, InstanceStatus, OperationKind, OperationStatus
 from server.events.event import Event
-from server.instances.drafts import is_storable
 from server.instances.queries import instances, operations
-from server.probes.verdict import Health
 
 MAX_VALUES = 100  # in one field of a filter
 MAX_LABEL_CONDITIONS = 20
@@ -113,13 +113,13 @@ class InstanceFilter:
             *label_texts,
         ]
         texts += [self.name_contains or "", self.name_starts_with or ""]
-        _check(self.ids, self.labels, self.regions, self.product_names, texts=texts)
+        check_values(self.ids, self.labels, self.regions, self.product_names, texts=texts)
         counts = [len(each.values) for each in conditions if each.values is not None]
         if len(conditions) > MAX_LABEL_CONDITIONS or any(not 1 <= count <= MAX_VALUES for count in counts):
             message = (
                 f"A filter has at most {MAX_LABEL_CONDITIONS} conditions on labels, each with 1 to {MAX_VALUES} values."
             )
-            raise _invalid(message)
+            raise invalid_filter(message)
         return instances.InstanceFilter(
             ids=None if self.ids is None else tuple(ids.parse_or_unused(ids.INSTANCE, id) for id in self.ids),
             statuses=tuple(self.statuses or ()),
@@ -211,14 +211,14 @@ class OperationFilter:
         )
 
 
-def _check(*lists: list[Any] | None, texts: list[str]) -> None:
+def check_values(*lists: list[Any] | None, texts: list[str]) -> None:
     if any(len(each) > MAX_VALUES for each in lists if each is not None):
-        raise _invalid(f"A filter field has at most {MAX_VALUES} values.")
+        raise invalid_filter(f"A filter field has at most {MAX_VALUES} values.")
     if not all(is_storable(text) for text in texts):
-        raise _invalid("A filter has text that can't be stored.")
+        raise invalid_filter("A filter has text that can't be stored.")
 
 
-def _invalid(message: str) -> GraphQLError:
+def invalid_filter(message: str) -> GraphQLError:
     return GraphQLError(message, extensions={"code": "INVALID_FILTER"})
 
 
@@ -227,14 +227,14 @@ def _price_e5(price: MoneyInput | None, *, up: bool) -> int | None:
     if price is None:
         return None
     if price.currency != "USD":
-        raise _invalid("The provider bills in USD.")
+        raise invalid_filter("The provider bills in USD.")
     whole, rest = divmod(price.amount_micros, MICROS_PER_E5)
     return whole + 1 if up and rest else whole
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """`instance_ids` and `types` go to the table's indexes; `matches` checks the other conditions."""
+    """`instance_ids`, `types` and `is_of_instance` go to the table's indexes; `matches` checks the other conditions."""
 
     instance_ids: Collection[UUID] | None
     types: Collection[str] | None
@@ -244,7 +244,7 @@ class EventFilter:
 
     @property
     def needs_matching(self) -> bool:
-        return self.statuses is not None or bool(self.labels) or not self.is_of_instance
+        return self.statuses is not None or bool(self.labels)
 
     def matches(self, event: Event) -> bool:
         if self.is_of_instance == (event.instance_id is None):
@@ -263,7 +263,7 @@ class ProjectEventFilter:
     types: list[str] | None = strawberry.field(default=None, description="Event types, such as balance.low.")
 
     def to_domain(self) -> EventFilter:
-        _check(self.types, texts=self.types or [])
+        check_values(self.types, texts=self.types or [])
         return EventFilter(instance_ids=None, types=self.types, statuses=None, labels={}, is_of_instance=False)
 
 
@@ -282,7 +282,7 @@ class InstanceEventFilter:
 
     def to_domain(self) -> EventFilter:
         """Raises NotFound for a malformed id."""
-        _check(self.ids, self.types, self.labels, texts=self.types or [])
+        check_values(self.ids, self.types, self.labels, texts=self.types or [])
         return EventFilter(
             instance_ids=None if self.ids is None else [ids.parse(ids.INSTANCE, id) for id in self.ids],
             types=self.types,

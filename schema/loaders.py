@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
-from sqlalchemy import select
+import orjson
 from strawberry.dataloader import DataLoader
 
 from server.auth.caller import Caller
@@ -17,16 +17,19 @@ from server.catalog.offers import Offer, offers
 from server.catalog.owners import visible
 from server.db.database import Database
 from server.db.tables import (
-    Attempt,
-    Delivery,
-    DeliveryAttempt,
-    Instance,
+    AttemptRow,
+    Budget,
+    DeliveryAttemptRow,
+    DeliveryRow,
     InstanceRow,
-    Operation,
-    ProbeResult,
-    Project,
-    Token,
+    OperationRow,
+    ProbeRow,
+    ProjectRow,
+    ProjectWebhookRow,
+    TokenRow,
+    VolumeRow,
 )
+from server.db.tables.rows import make_rows, select_rows
 from server.enums import InstanceKind, ProviderObjectKind
 from server.events.event import Cursor, Event
 from server.events.replay import cursor_now, get_events
@@ -34,9 +37,23 @@ from server.instances.create_line import CreateLine, Place
 from server.instances.limits.policy import Policy, read_policies
 from server.instances.queries import fast_page
 from server.instances.queries import operations as reads
-from server.probes.results import results_of
+from server.probes.results import read_results
 from server.queue.queries import JobView, get_jobs
+from server.spend.budgets import get_budgets
+from server.spend.report import InstanceSpend, Summary, read_instances, read_summaries
+from server.spend.usage import Usage, read_usage
+from server.webhooks.project_webhooks import get_webhooks
 from server.webhooks.queries import attempts_of, get_deliveries
+
+OF_PROJECT = "FROM instance WHERE id = ANY($1::uuid[]) AND project_id = $2"
+READ_ENV = f"SELECT id, env, secret_env {OF_PROJECT}"
+READ_WEBHOOKS = f"SELECT id, webhook_url, webhook_disabled_at {OF_PROJECT} AND webhook_url IS NOT NULL"
+
+READ_VOLUMES = f"{select_rows(VolumeRow)} WHERE id = ANY($1::uuid[]) AND project_id = $2 AND status <> 'DELETED'"
+READ_HOLDERS = """
+    SELECT volume_id, instance_id FROM volume_attachment JOIN instance ON instance.id = instance_id
+    WHERE volume_id = ANY($1::uuid[]) AND instance.status <> 'DELETED' ORDER BY instance.name
+"""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -63,17 +80,16 @@ class Loaders:
         self._catalog = catalog
         self._project_id = caller.project_id
         self.keep = keep
-        self._newest: dict[int, DataLoader[UUID, list[Operation]]] = {}
+        self._newest: dict[int, DataLoader[UUID, list[OperationRow]]] = {}
 
-    def operations(self, first: int) -> DataLoader[UUID, list[Operation]]:
+    def operations(self, first: int) -> DataLoader[UUID, list[OperationRow]]:
         """The newest operations of each instance; one loader per requested number."""
         if first not in self._newest:
             self._newest[first] = DataLoader(partial(self._newest_operations, first=first), cache=self.keep)
         return self._newest[first]
 
-    async def _newest_operations(self, instance_ids: list[UUID], *, first: int) -> list[list[Operation]]:
-        async with self._database.read() as session:
-            by_id = await reads.newest_operations(session, instance_ids, project_id=self._project_id, first=first)
+    async def _newest_operations(self, instance_ids: list[UUID], *, first: int) -> list[list[OperationRow]]:
+        by_id = await reads.newest_operations(self._database, instance_ids, project_id=self._project_id, first=first)
         return [by_id[id] for id in instance_ids]
 
     @_loader
@@ -82,9 +98,8 @@ class Loaders:
         return [by_id.get(id) for id in ids]
 
     @_loader
-    async def operation(self, ids: list[UUID]) -> list[Operation | None]:
-        async with self._database.read() as session:
-            by_id = await reads.get_operations(session, ids, project_id=self._project_id)
+    async def operation(self, ids: list[UUID]) -> list[OperationRow | None]:
+        by_id = await reads.get_operations(self._database, ids, project_id=self._project_id)
         return [by_id.get(id) for id in ids]
 
     @_loader
@@ -94,9 +109,34 @@ class Loaders:
         return [by_id[id] for id in project_ids]
 
     @_loader
-    async def attempts(self, operation_ids: list[UUID]) -> list[list[Attempt]]:
+    async def spend(self, instance_ids: list[UUID]) -> list[InstanceSpend]:
         async with self._database.read() as session:
-            by_id = await reads.attempts_by_operation(session, operation_ids)
+            by_id = await read_instances(session, instance_ids)
+        return [by_id.get(id, InstanceSpend(0, 0, 0)) for id in instance_ids]
+
+    @_loader
+    async def budget(self, ids: list[UUID]) -> list[Budget | None]:
+        async with self._database.read() as session:
+            by_id = await get_budgets(session, ids, project_id=self._project_id)
+        return [by_id.get(id) for id in ids]
+
+    @_loader
+    async def budget_usage(self, ids: list[UUID]) -> list[Usage]:
+        """Of a budget that was deleted meanwhile: nothing."""
+        async with self._database.read() as session:
+            budgets = await get_budgets(session, ids, project_id=self._project_id)
+            by_id = await read_usage(session, list(budgets.values()))
+        return [by_id.get(id) or Usage.none() for id in ids]
+
+    @_loader
+    async def spend_summary(self, project_ids: list[UUID]) -> list[tuple[Summary, Cursor]]:
+        async with self._database.read() as session:
+            by_id, cursor = await read_summaries(session, project_ids), await cursor_now(session)
+        return [(by_id[id], cursor) for id in project_ids]
+
+    @_loader
+    async def attempts(self, operation_ids: list[UUID]) -> list[list[AttemptRow]]:
+        by_id = await reads.attempts_by_operation(self._database, operation_ids)
         return [by_id[id] for id in operation_ids]
 
     @_loader
@@ -105,59 +145,58 @@ class Loaders:
         return [by_id.get(id) for id in instance_ids]
 
     @_loader
-    async def open_operation(self, instance_ids: list[UUID]) -> list[Operation | None]:
-        async with self._database.read() as session:
-            by_id = await reads.open_operations(session, instance_ids, project_id=self._project_id)
+    async def open_operation(self, instance_ids: list[UUID]) -> list[OperationRow | None]:
+        by_id = await reads.open_operations(self._database, instance_ids, project_id=self._project_id)
         return [by_id.get(id) for id in instance_ids]
 
     @_loader
     async def env(self, instance_ids: list[UUID]) -> list[StoredEnv]:
-        async with self._database.read() as session:
-            rows = await session.execute(
-                select(Instance.id, Instance.env, Instance.secret_env).where(
-                    Instance.id.in_(instance_ids), Instance.project_id == self._project_id
-                )
-            )
-            by_id = {row.id: StoredEnv(row.env, row.secret_env) for row in rows}
+        by_id = {
+            row["id"]: StoredEnv(orjson.loads(row["env"]), orjson.loads(row["secret_env"] or "null"))
+            for row in await self._database.raw.fetch(READ_ENV, instance_ids, self._project_id)
+        }
         return [by_id.get(id, StoredEnv({}, [])) for id in instance_ids]
 
     @_loader
-    async def health(self, instance_ids: list[UUID]) -> list[list[ProbeResult]]:
-        async with self._database.read() as session:
-            by_id = await results_of(session, instance_ids)
+    async def health(self, instance_ids: list[UUID]) -> list[list[ProbeRow]]:
+        by_id = await read_results(self._database, instance_ids)
         return [by_id[id] for id in instance_ids]
 
     @_loader
     async def webhook(self, instance_ids: list[UUID]) -> list[tuple[str, datetime | None] | None]:
-        async with self._database.read() as session:
-            rows = await session.execute(
-                select(Instance.id, Instance.webhook_url, Instance.webhook_disabled_at).where(
-                    Instance.id.in_(instance_ids),
-                    Instance.project_id == self._project_id,
-                    Instance.webhook_url.is_not(None),
-                )
-            )
-            by_id = {row.id: (str(row.webhook_url), row.webhook_disabled_at) for row in rows}
+        by_id = {
+            row["id"]: (row["webhook_url"], row["webhook_disabled_at"])
+            for row in await self._database.raw.fetch(READ_WEBHOOKS, instance_ids, self._project_id)
+        }
         return [by_id.get(id) for id in instance_ids]
 
     @_loader
-    async def token(self, ids: list[UUID]) -> list[Token | None]:
-        async with self._database.read() as session:
-            by_id = await get_tokens(session, ids, project_id=self._project_id)
+    async def volume(self, ids: list[UUID]) -> list[VolumeRow | None]:
+        records = await self._database.raw.fetch(READ_VOLUMES, ids, self._project_id)
+        by_id = {row.id: row for row in make_rows(VolumeRow, records)}
         return [by_id.get(id) for id in ids]
 
     @_loader
-    async def any_token(self, ids: list[UUID]) -> list[Token | None]:
+    async def volume_holders(self, volume_ids: list[UUID]) -> list[list[UUID]]:
+        """Ids of the living instances that have each volume."""
+        pairs = await self._database.raw.fetch(READ_HOLDERS, volume_ids)
+        return [[each["instance_id"] for each in pairs if each["volume_id"] == id] for id in volume_ids]
+
+    @_loader
+    async def token(self, ids: list[UUID]) -> list[TokenRow | None]:
+        by_id = await get_tokens(self._database, ids, project_id=self._project_id)
+        return [by_id.get(id) for id in ids]
+
+    @_loader
+    async def any_token(self, ids: list[UUID]) -> list[TokenRow | None]:
         """Tokens of all projects, for server administrators."""
-        async with self._database.read() as session:
-            by_id = await get_tokens(session, ids, project_id=None)
+        by_id = await get_tokens(self._database, ids, project_id=None)
         return [by_id.get(id) for id in ids]
 
     @_loader
-    async def project(self, ids: list[UUID]) -> list[Project | None]:
+    async def project(self, ids: list[UUID]) -> list[ProjectRow | None]:
         """Without a project check: the ids come from rows that the caller may see."""
-        async with self._database.read() as session:
-            by_id = await get_projects(session, ids)
+        by_id = await get_projects(self._database, ids)
         return [by_id.get(id) for id in ids]
 
     @_loader
@@ -194,13 +233,16 @@ class Loaders:
         return [by_id.get(id) for id in ids]
 
     @_loader
-    async def delivery(self, ids: list[UUID]) -> list[Delivery | None]:
-        async with self._database.read() as session:
-            by_id = await get_deliveries(session, ids, project_id=self._project_id)
+    async def delivery(self, ids: list[UUID]) -> list[DeliveryRow | None]:
+        by_id = await get_deliveries(self._database, ids, project_id=self._project_id)
         return [by_id.get(id) for id in ids]
 
     @_loader
-    async def delivery_attempts(self, delivery_ids: list[UUID]) -> list[list[DeliveryAttempt]]:
-        async with self._database.read() as session:
-            by_id = await attempts_of(session, delivery_ids)
+    async def project_webhook(self, ids: list[UUID]) -> list[ProjectWebhookRow | None]:
+        by_id = await get_webhooks(self._database, ids, project_id=self._project_id)
+        return [by_id.get(id) for id in ids]
+
+    @_loader
+    async def delivery_attempts(self, delivery_ids: list[UUID]) -> list[list[DeliveryAttemptRow]]:
+        by_id = await attempts_of(self._database, delivery_ids)
         return [by_id[id] for id in delivery_ids]

@@ -4,7 +4,6 @@ import binascii
 import struct
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
@@ -13,11 +12,10 @@ from uuid import UUID
 import orjson
 import strawberry
 from graphql import GraphQLError
-from sqlalchemy import ColumnElement
-from sqlalchemy.ext.asyncio import AsyncSession
 
 from schema.context import Info
 from server.db import pages
+from server.db.tables.rows import Model
 
 MAX_PAGE = 100
 MAX_NUMBER = 2**53  # in a cursor
@@ -173,16 +171,16 @@ def _place_behind(cursors: list[str], after: str) -> int:
 
 @strawberry.type
 class CountedConnection(Connection[E, T]):
-    count: strawberry.Private[Callable[[AsyncSession], Awaitable[int]]]
+    count: strawberry.Private[Callable[[], Awaitable[int]]]
 
     @classmethod
     async def newest_first(
         cls,
-        reading: AbstractAsyncContextManager[AsyncSession],
-        table: type[pages.Row],
-        conditions: Sequence[ColumnElement[bool]],
+        info: Info,
+        model: type[Model],
+        where: pages.Where,
         edge: Callable[..., E],
-        to_node: Callable[[pages.Row], T],
+        to_node: Callable[[Any], T],
         *,
         first: int,
         after: str | None,
@@ -190,17 +188,16 @@ class CountedConnection(Connection[E, T]):
         """The page of a table's rows after a cursor."""
         size = check_first(first)
         place = None if after is None else parse_cursor(after)
-        async with reading as session:
-            rows = await pages.newest_first(session, table, conditions, first=size + 1, after=place)
+        database = info.context.services.database
+        rows: Sequence[Any] = await pages.newest_first(database, model, where, first=size + 1, after=place)
         return cls.of(
             rows,
             lambda row: edge(cursor=cursor_of(row.created_at, row.id), node=to_node(row)),
             first=size,
             after=after,
-            count=partial(pages.count_rows, table=table, conditions=conditions),
+            count=partial(pages.count_rows, database, model, where),
         )
 
     @strawberry.field(description="Number of items on all pages; counted only if selected.")
-    async def total_count(self, info: Info) -> int:
-        async with info.context.read_from_replica_if_fresh() as session:
-            return await self.count(session)
+    async def total_count(self) -> int:
+        return await self.count()

@@ -59,7 +59,7 @@ class Responder:
             return GraphQLResult(
                 {"errors": public_errors([error], request_id), "extensions": extensions}, has_data=False
             )
-        context = Context(self._services, request_id=request_id, is_socket=False)
+        context = Context(self._services, request_id=request_id, is_socket=False, selections=operation.selections)
         context.admit(caller)
         is_mutation = operation.kind is OperationType.MUTATION
         try:

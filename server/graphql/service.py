@@ -126,9 +126,16 @@ class GraphQLService:
             self.rate_limiter.charge(caller, VALIDATION_COST)
         return document
 
+    def take_request(self, caller: Caller) -> int | None:
+        """Count a request; None if it is allowed, else the milliseconds to wait."""
+        wait = self.rate_limiter.take(caller)
+        if wait is None:
+            self.broadcasts.turns.note_request(caller.project_id)
+        return wait
+
     def find_operation(self, request: Request, caller: Caller) -> tuple[Document, Operation] | Errors:
         """The operation a connected client asks for, or the errors why it is not started."""
-        wait = self.rate_limiter.take(caller)
+        wait = self.take_request(caller)
         if wait is not None:
             return self.public_errors([rate_limited(wait)], request)
         document = self.read_document(request, caller)

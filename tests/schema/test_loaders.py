@@ -14,6 +14,7 @@ from tests.schema.test_permissions import QUERIES, document
 from tests.support.api import Api
 from tests.support.api_server import serving
 from tests.support.databases import DatabaseMaker
+from tests.support.seed import put_volume
 from tests.support.statements import listening
 from tests.support.waiting import until
 from tests.support.world import World, a_simulator
@@ -28,6 +29,9 @@ LISTS = {
     "jobs": lambda _, size: {"first": size},
     "events": lambda _, size: {"first": size},
     "webhookDeliveries": lambda _, size: {"first": size},
+    "webhooks": lambda _, size: {"first": size},
+    "volumes": lambda _, size: {"first": size},
+    "budgets": lambda _, size: {"first": size},
     "tokens": lambda _, size: {"first": size},
     "projects": lambda _, size: {"first": size},
     "nodes": lambda made, size: {"ids": made[:size]},
@@ -35,7 +39,7 @@ LISTS = {
 # Not out of the database, or without rows here: the events of a project use the statement of `events`.
 WHOLE = {
     *("projectEvents", "products", "regions", "templates", "registryAuths"),
-    *("networks", "prewarms", "providerJobs", "cacheStats"),
+    *("networks", "prewarms", "providerJobs", "cacheStats", "unlinkedVolumes"),
 }
 
 
@@ -121,6 +125,20 @@ async def _instance(world: World, number: int) -> str:
            VALUES ('CLEANUP', '{}', 1, $1, $2, now() + interval '1 day', now() + interval '1 day')""",
         project,
         row.id,
+    )
+    volume = await put_volume(world, name=f"volume of {row.name}")
+    await world.execute("INSERT INTO volume_attachment VALUES ($1, $2, true)", row.id, volume.id)
+    await world.execute(
+        """INSERT INTO project_webhook (id, project_id, url, types, after)
+           VALUES (gen_random_uuid(), $1, 'u', '["balance.low"]', 0)""",
+        project,
+    )
+    await world.execute(
+        """INSERT INTO budget (id, project_id, name, period, timezone, limit_micros, thresholds, action, exempt,
+                               horizon_s)
+           VALUES (gen_random_uuid(), $1, $2, 'MONTH', 'UTC', 1, '[]', 'NOTIFY', '[]', 3600)""",
+        project,
+        f"b{number}",
     )
     await world.execute("INSERT INTO project (id, name) VALUES (gen_random_uuid(), $1)", f"p{number}")
     await world.execute(

@@ -13,6 +13,7 @@ class Operation:
 
     `after` is the variable whose only use is the cursor that a subscription starts after. `is_plain`: a subscription
     that has such a variable or no cursor at all. `plan` belongs to the executor: what it compiled for this operation.
+    `selections` belongs to `schema.selection`: the names below a field, by the id of its node.
     """
 
     node: OperationDefinitionNode
@@ -21,6 +22,7 @@ class Operation:
     is_plain: bool
     was_executed: bool = False
     plan: object | None = None
+    selections: dict[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
 
     @property
     def kind(self) -> OperationType:

@@ -1,45 +1,62 @@
 """Compiles the selection of a type into one Python function that reads the attributes into the response.
 
-Only plain fields are compiled: attributes of the type's class, without a resolver, a directive or arguments. The
-function raises on anything unexpected (another class, a null that is not allowed, a value that a scalar refuses, an
-awaitable). The executor then lets the library complete the value from the beginning, so errors and nulls are the
-library's own. Reading a plain field twice has no effect.
+Compiled are attributes of the type's class, resolvers that are functions of the object alone, and fields that are
+declared as `Loaded`: the function notes their keys in `run`, and the executor loads all of them at once. Fields with a
+directive and other resolvers are left to the library. The function raises on anything unexpected (another class, a null
+that is not allowed, a value that a scalar refuses, an awaitable). The executor then lets the library complete the value
+from the beginning, so errors and nulls are the library's own. Reading such a field twice has no effect.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, cast
 
 from graphql import (
+    FieldNode,
     GraphQLEnumType,
     GraphQLList,
     GraphQLNonNull,
     GraphQLObjectType,
     GraphQLSchema,
-    Undefined,
     is_abstract_type,
     is_leaf_type,
 )
 from graphql.execution.collect_fields import FieldDetails, FragmentDetails, collect_subfields
-from strawberry.execution import optimized_is_awaitable
 from strawberry.types.field import StrawberryField
 
-DEFINITION = "strawberry-definition"  # the extension in which Strawberry keeps its description of a type or a field
+from schema.loaded import LOADED, Loaded
+from server.graphql.execution.fields import (
+    DEFINITION,
+    NotCompilable,
+    Unexpected,
+    attribute_of,
+    classes_of,
+    coercer_of,
+    is_iso,
+    simple_resolver,
+)
+
 MAX_FIELDS = 500  # of one function
 
-_MOMENTS = [datetime(2001, 2, 3, 4, 5, 6, 7), datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)]  # noqa: DTZ001
 
-Read = Callable[[Any], Any]
 Nodes = Sequence[FieldDetails]
 
 
-class Unexpected(Exception):
-    """A value that the compiled function does not handle."""
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedField:
+    """A field of a compiled selection that is loaded. `read` completes its value, `definition` has its arguments."""
+
+    name: str
+    loaded: Loaded
+    read: "Read"
+    definition: Any
+    node: FieldNode
 
 
-class NotCompilable(Exception):
-    """The selection has a field with a resolver or a directive, or a type that is not Strawberry's."""
+# What one execution has to load: keys, and the objects of the response that wait for the values.
+Run = dict[LoadedField, list[tuple[Any, dict[str, Any]]]]
+Read = Callable[[Any, Run], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +139,7 @@ class _Source:
 
     def value(self, type: Any, nodes: Nodes) -> Read:
         lines = self._convert(type, nodes, "value")
-        self._lines += ["def read(value):", *_indented(lines), "    return value"]
+        self._lines += ["def read(value, run):", *_indented(lines), "    return value"]
         return self._function("read")
 
     def reader(
@@ -135,8 +152,7 @@ class _Source:
         if name == "__typename":
             return True
         try:
-            _, field_type = _attribute(self._compiler.field(type, name))
-            _Source(self._compiler)._convert(field_type, group, "value")
+            _Source(self._compiler)._field(type, "value", "name", group)
         except NotCompilable:
             return False
         return True
@@ -160,14 +176,14 @@ class _Source:
         if is_abstract_type(type):
             return self._abstract(type, nodes, variable)
         if isinstance(type, GraphQLObjectType):
-            return [f"{variable} = {self._object(type, self._compiler.fields(type, nodes))}({variable})"]
+            return [f"{variable} = {self._object(type, self._compiler.fields(type, nodes))}({variable}, run)"]
         raise NotCompilable
 
     def _list(self, type: Any, nodes: Nodes, variable: str) -> list[str]:
         item = self._item(type.of_type, nodes)
         return [
             f"if {variable}.__class__ is not list and {variable}.__class__ is not tuple: raise Unexpected",
-            f"{variable} = [{item}(each) for each in {variable}]",
+            f"{variable} = [{item}(each, run) for each in {variable}]",
         ]
 
     def _item(self, type: Any, nodes: Nodes) -> str:
@@ -177,12 +193,12 @@ class _Source:
             return self._object(inner, self._compiler.fields(inner, nodes))
         item = self._named("item", None)
         lines = self._convert(type, nodes, "item")
-        self._lines += [f"def {item}(item):", *_indented(lines), "    return item"]
+        self._lines += [f"def {item}(item, run):", *_indented(lines), "    return item"]
         return item
 
     def _leaf(self, type: Any, variable: str) -> list[str]:
         """The usual Python class of a scalar is converted in place, every other value by the scalar itself."""
-        coerce = self._named("coerce", _coercer(type))
+        coerce = self._named("coerce", coercer_of(type))
         otherwise = f"{variable} = {coerce}({variable})"
         if isinstance(type, GraphQLEnumType):
             members = getattr(type, "wrapped_cls", None)
@@ -198,7 +214,7 @@ class _Source:
             case "Int":
                 is_small = f"-2147483648 <= {variable} <= 2147483647"
                 return [f"if {variable}.__class__ is not int or not {is_small}: {otherwise}"]
-            case "DateTime" if _is_iso(type):
+            case "DateTime" if is_iso(type):
                 return [f"if {variable}.__class__ is not datetime: {otherwise}"]  # orjson writes it as isoformat() does
             case _:
                 return [otherwise]
@@ -209,13 +225,13 @@ class _Source:
         for each in self._compiler.possible(type):
             try:
                 reader = self._object(each, self._compiler.fields(each, nodes))
-                readers |= dict.fromkeys(_classes(each), reader)
+                readers |= dict.fromkeys(classes_of(each), reader)
             except NotCompilable:
                 continue
         table = self._named("readers", None)
         entries = ", ".join(f"{self._named('kind', kind)}: {reader}" for kind, reader in readers.items())
         self._lines.append(f"{table} = {{{entries}}}")
-        return [f"{variable} = {table}[{variable}.__class__]({variable})"]
+        return [f"{variable} = {table}[{variable}.__class__]({variable}, run)"]
 
     def _object(
         self, type: GraphQLObjectType, grouped: dict[str, list[FieldDetails]], *, without: Sequence[str] = ()
@@ -227,20 +243,45 @@ class _Source:
         read: dict[str, str] = {}  # variable -> attribute
         convert: list[str] = []
         parts: list[str] = []
+        loads: list[str] = []
         for number, (response_name, group) in enumerate(grouped.items()):
             variable = f"v{number}"
-            name = group[0].node.name.value
             if response_name in without:
                 parts.append(f"{response_name!r}: None")
-            elif name == "__typename":
+            elif group[0].node.name.value == "__typename":
                 parts.append(f"{response_name!r}: {type.name!r}")
             else:
-                read[variable], field_type = _attribute(self._compiler.field(type, name))
-                convert += self._convert(field_type, group, variable)
-                parts.append(f"{response_name!r}: {variable}")
-        body = [*self._read(_classes(type), read), *convert, f"return {{{', '.join(parts)}}}"]
-        self._lines += [f"def {function}(source):", *_indented(body)]
+                field = self._field(type, variable, response_name, group)
+                if field.attribute is not None:
+                    read[variable] = field.attribute
+                convert += field.convert
+                loads += field.load
+                parts.append(f"{response_name!r}: {'None' if field.load else variable}")
+        result = f"{{{', '.join(parts)}}}"
+        end = [f"result = {result}", *loads, "return result"] if loads else [f"return {result}"]
+        body = [*self._read(classes_of(type), read), *convert, *end]
+        self._lines += [f"def {function}(source, run):", *_indented(body)]
         return function
+
+    def _field(self, type: GraphQLObjectType, variable: str, response_name: str, group: Nodes) -> "_Field":
+        """How a field is read: from an attribute, by its resolver, or by a loader."""
+        definition: Any = self._compiler.field(type, group[0].node.name.value)
+        field = None if definition is None else definition.extensions.get(DEFINITION)
+        if definition is None or not isinstance(field, StrawberryField):
+            raise NotCompilable
+        loaded = field.metadata.get(LOADED)
+        if loaded is not None:
+            read = _Source(self._compiler).value(definition.type, group)
+            name = self._named("loaded", LoadedField(response_name, loaded, read, definition, group[0].node))
+            key = self._named("key", loaded.key)
+            return _Field(load=[f"run[{name}].append(({key}(source), result))"])
+        if definition.args:
+            raise NotCompilable
+        convert = self._convert(definition.type, group, variable)
+        resolver = simple_resolver(field)
+        if resolver is not None:
+            return _Field(convert=[f"{variable} = {self._named('resolver', resolver)}(source)", *convert])
+        return _Field(attribute=attribute_of(field), convert=convert)
 
     def _read(self, classes: Sequence[Any], attributes: dict[str, str]) -> list[str]:
         """Lines that put the attributes into variables, by the class of `source`."""
@@ -262,49 +303,17 @@ class _Source:
         return name
 
 
-def _attribute(field: Any) -> tuple[str, Any]:
-    """The attribute that a plain field reads, and the field's type."""
-    if field is None:
-        raise NotCompilable
-    definition = field.extensions.get(DEFINITION)
-    if not isinstance(definition, StrawberryField) or not definition.is_basic_field or field.args:
-        raise NotCompilable
-    if definition.default_resolver is not getattr or not definition.python_name.isidentifier():
-        raise NotCompilable
-    return definition.python_name, field.type
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """`convert` are lines that follow the reading of the attributes, `load` lines that follow the object's result."""
 
-
-def _classes(type: GraphQLObjectType) -> list[Any]:
-    """The type's class, and the subclasses that declare with `stands_for` that they have the same attributes.
-
-    Such a class may name attributes in `row_fields` that are read from its `row`, without a property between.
-    """
-    definition: Any = type.extensions.get(DEFINITION)
-    if definition is None or definition.is_type_of is not None or definition.concrete_of is not None:
-        raise NotCompilable
-    own = definition.origin
-    return [*(each for each in own.__subclasses__() if getattr(each, "stands_for", None) is own), own]
+    attribute: str | None = None
+    convert: list[str] = field(default_factory=list[str])
+    load: list[str] = field(default_factory=list[str])
 
 
 def _inner(type: Any) -> Any:
     return type.of_type
-
-
-def _is_iso(type: Any) -> bool:
-    """Whether the scalar writes times as `isoformat` does."""
-    return all(type.coerce_output_value(moment) == moment.isoformat() for moment in _MOMENTS)
-
-
-def _coercer(type: Any) -> Read:
-    def coerce(value: Any) -> Any:
-        if value is None or isinstance(value, Exception) or optimized_is_awaitable(value):
-            raise Unexpected
-        coerced = type.coerce_output_value(value)
-        if coerced is None or coerced is Undefined:
-            raise Unexpected
-        return coerced
-
-    return coerce
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

@@ -1,16 +1,20 @@
 """The library's executor, with compiled selections where they are possible."""
 
-from collections.abc import Sequence
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from inspect import isawaitable
 from typing import Any, cast
 
-from graphql import get_named_type, is_leaf_type
+from graphql import get_argument_values, get_named_type, is_leaf_type
 from strawberry.schema.schema import StrawberryGraphQLCoreExecutionContext
 
+from schema.context import Context
 from server.graphql.documents.document import Operation
-from server.graphql.execution.compiler import Compiler, PartialReader, Read
+from server.graphql.execution.compiler import Compiler, LoadedField, PartialReader, Read, Run
 
 MAX_SELECTIONS = 200  # of one operation
+LONG = 10  # items of a list that is worth compiling for one execution
 
 Key = tuple[int, ...]
 
@@ -59,13 +63,17 @@ class CompilingExecutor(StrawberryGraphQLCoreExecutionContext):
     """Completes a value with the operation's plan, or with the library if the plan has no function or it raises."""
 
     plan: Plan | None = None
+    compiles_all = False
+    _has_failed = False
 
     def use_plan(self, operation: Operation, *, at_once: bool = False) -> None:
-        """Use the operation's plan. It is made at the second execution: many documents are executed only once."""
-        if operation.plan is None and (at_once or operation.was_executed):
+        """Use the operation's plan. At the first execution only long lists are compiled: many documents are executed
+        only once."""
+        if operation.plan is None:
             operation.plan = Plan(Compiler(self.schema, self.fragments, self.operation))
+        self.plan = cast("Plan", operation.plan)
+        self.compiles_all = at_once or operation.was_executed
         operation.was_executed = True
-        self.plan = cast("Plan | None", operation.plan)
 
     def complete_value(
         self,
@@ -76,39 +84,108 @@ class CompilingExecutor(StrawberryGraphQLCoreExecutionContext):
         result: Any,
         position_context: Any,
     ) -> Any:
+        def complete() -> Any:
+            library: Any = super(CompilingExecutor, self)
+            return library.complete_value(return_type, field_details_list, info, path, result, position_context)
+
         plan = self.plan
-        if plan is not None and result is not None:
-            read = plan.value(return_type, field_details_list)
-            if read is not None:
-                try:
-                    return read(result)
-                except Exception:  # noqa: BLE001 - the library meets the same problem below and reports it
-                    pass
-        complete = cast("Any", super().complete_value)  # pyright: ignore[reportUnknownMemberType]
-        return complete(return_type, field_details_list, info, path, result, position_context)
+        if plan is None or result is None or not (self.compiles_all or _is_long(result)):
+            return complete()
+        read = plan.value(return_type, field_details_list)
+        if read is None:
+            return complete()
+        run: Run = defaultdict(list)
+        try:
+            value = read(result, run)
+        except Exception:  # noqa: BLE001 - the library meets the same problem and reports it
+            return complete()
+        return self._loaded(value, run, path, complete) if run else value
 
     def collect_and_execute_subfields(
         self, return_type: Any, field_details_list: Any, path: Any, result: Any, position_context: Any
     ) -> Any:
-        reader = None if self.plan is None else self.plan.plain_fields(return_type, field_details_list)
+        reader = self.plan.plain_fields(return_type, field_details_list) if self.plan and self.compiles_all else None
         if reader is None:
             return super().collect_and_execute_subfields(
                 return_type, field_details_list, path, result, position_context
             )
         grouped: Any = self.collect_subfields(return_type, field_details_list).grouped_field_set
+
+        def execute(names: Iterable[str]) -> Any:
+            return self.execute_fields(
+                return_type, result, path, {name: grouped[name] for name in names}, position_context
+            )
+
+        run: Run = defaultdict(list)
         try:
-            values = reader.read(result)
+            values = reader.read(result, run)
         except Exception:  # noqa: BLE001 - as above
-            return self.execute_fields(return_type, result, path, grouped, None)
-        others = self.execute_fields(
-            return_type, result, path, {name: grouped[name] for name in reader.others}, position_context
-        )
+            return execute(grouped)
+        others = execute(reader.others)
+        if run:
+            plain = [name for name in grouped if name not in reader.others]
+            return _joined(values, self._loaded(values, run, path, lambda: execute(plain)), others)
         if isawaitable(others):
-            return _joined(values, others)
+            return _joined(values, None, others)
         values.update(others)
         return values
 
+    async def _loaded(self, value: Any, run: Run, path: Any, complete: Callable[[], Any]) -> Any:
+        """The value with everything that it waits for. If that fails, the library completes it from the beginning."""
+        is_single = not _is_in_list(path) and not self._has_failed
+        try:
+            while run:
+                later: Run = defaultdict(list)
+                fields = list(run.items())
+                if len(fields) == 1:
+                    loaded = [await self._load(*fields[0], is_single=is_single)]
+                else:
+                    loaded = await asyncio.gather(
+                        *(self._load(field, waiting, is_single=is_single) for field, waiting in fields)
+                    )
+                for (field, waiting), values in zip(fields, loaded, strict=True):
+                    name, read = field.name, field.read
+                    for (_, target), each in zip(waiting, values, strict=True):
+                        target[name] = read(each, later)
+                run = later
+        except Exception:  # noqa: BLE001 - as above
+            self._has_failed = True
+            value = complete()
+            return await value if isawaitable(value) else value
+        return value
 
-async def _joined(values: dict[str, Any], others: Any) -> dict[str, Any]:
-    values.update(await others)
+    async def _load(
+        self, field: LoadedField, waiting: list[tuple[Any, dict[str, Any]]], *, is_single: bool
+    ) -> list[Any]:
+        arguments: dict[str, Any] = {}
+        if field.definition.args:
+            arguments = get_argument_values(field.definition, field.node, self.variable_values)
+        loaders = cast("Context", self.context_value).loaders
+        load = field.loaded.load_all if is_single else field.loaded.load_many
+        return await load([key for key, _ in waiting], loaders, arguments)
+
+
+def _is_in_list(path: Any) -> bool:
+    """Whether the library completes other values like this one at the same time; their keys are loaded together."""
+    while path is not None:
+        if path.key.__class__ is int:
+            return True
+        path = path.prev
+    return False
+
+
+def _is_long(value: Any) -> bool:
+    return (value.__class__ is list or value.__class__ is tuple) and len(value) >= LONG
+
+
+async def _joined(values: dict[str, Any], loaded: Any, others: Any) -> dict[str, Any]:
+    """`loaded` may be another object than `values`, if the library had to complete it."""
+    try:
+        if loaded is not None:
+            values.update(await loaded)
+    except BaseException:
+        if isawaitable(others):
+            cast("Any", others).close()
+        raise
+    values.update(await others if isawaitable(others) else others)
     return values

@@ -23,18 +23,25 @@ from server.observe import metrics
 WINDOW_TTL = 30.0  # seconds; a message may show current state, so old messages must not be sent
 WINDOW_BYTES_MAX = 1024 * 1024
 SINGLE_WINDOW_MAX = 8  # messages kept for a broadcast with one subscriber
-DELIVERIES_PER_TURN = 500  # then other tasks may run
+DELIVERIES_PER_TURN = 50
 
 
 class Broadcast:
     """One task and one reader of the log for any number of subscribers."""
 
     def __init__(
-        self, execution: SubscriptionExecution, results: ResultEncoder, *, on_empty: Callable[[], None]
+        self,
+        execution: SubscriptionExecution,
+        results: ResultEncoder,
+        *,
+        turn: Callable[[], Awaitable[None]],
+        on_empty: Callable[[], None],
     ) -> None:
+        """`turn` is waited for before each execution and each slice of writes."""
         self._execution = execution
         self._feed = execution.feed
         self._results = results
+        self._turn = turn
         self._on_empty = on_empty
         self._live: dict[Subscriber, None] = {}
         self._size = 0
@@ -220,9 +227,10 @@ class Broadcast:
             subscriber.deliver(message)
             sent += 1
             if sent % DELIVERIES_PER_TURN == 0:
-                await asyncio.sleep(0)
+                await self._turn()
 
     async def _message(self, source_event: SourceEvent) -> Message:
+        await self._turn()
         body = self._results.body_of(await self._execution.result_of(source_event.item)) + b"}"
         return Message(
             source_event.position,

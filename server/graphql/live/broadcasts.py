@@ -1,5 +1,6 @@
 """Finds the broadcast for a subscription, or creates it."""
 
+from functools import partial
 from uuid import UUID, uuid4
 
 import orjson
@@ -14,6 +15,7 @@ from server.graphql.live.broadcast import Broadcast
 from server.graphql.live.results import ResultEncoder
 from server.graphql.live.source import SubscriptionExecution, begin_subscription
 from server.graphql.live.subscriber import Subscriber
+from server.graphql.live.turns import Turns
 from server.graphql.request import Request
 from server.observe import http_requests
 
@@ -28,6 +30,7 @@ class Broadcasts:
         self._schema = schema
         self._services = services
         self._broadcasts: dict[Key, Broadcast] = {}
+        self.turns = Turns()
 
     def __len__(self) -> int:
         return len(self._broadcasts)
@@ -76,7 +79,8 @@ class Broadcasts:
             if self._broadcasts.get(key) is broadcast:
                 del self._broadcasts[key]
 
-        broadcast = Broadcast(execution, ResultEncoder(context.request_id), on_empty=forget)
+        turn = partial(self.turns.take, context.caller.project_id)
+        broadcast = Broadcast(execution, ResultEncoder(context.request_id), turn=turn, on_empty=forget)
         self._broadcasts[key] = broadcast
         return broadcast
 

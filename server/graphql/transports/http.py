@@ -59,6 +59,10 @@ class GraphQLEndpoint:
         with structlog.contextvars.bound_contextvars(request_id=request_id, **trace):
             await HttpExchange(self.service, scope, headers, request_id, self._origins).run(receive, send)
 
+    async def check_caller(self, scope: Scope) -> None:
+        """For an endpoint beside this one: raise HttpError unless the origin is allowed and the token is valid."""
+        await HttpExchange(self.service, scope, _headers(scope), "", self._origins).check_caller()
+
 
 class HttpExchange:
     """One HTTP request and its response."""
@@ -104,11 +108,10 @@ class HttpExchange:
         self._media_type = self._negotiate()
         if method not in ("GET", "POST"):
             raise HttpError(405, "Use POST or GET.", "METHOD_NOT_ALLOWED", headers=((b"allow", METHODS),))
-        check_origin(self._headers, self._origins)
         is_stream = self._media_type == STREAM
-        caller = await self._caller()
+        caller = await self.check_caller()
         if not is_stream:
-            self._check_rate(caller)
+            await self._check_rate(caller)
         settings = self._service.settings
         limit = settings.socket_message_bytes if is_stream else settings.request_body_limit
         request = await read_http_request(self._scope, self._headers, receive, max_bytes=limit)
@@ -168,7 +171,9 @@ class HttpExchange:
             raise HttpError(406, message, "NOT_ACCEPTABLE")
         return chosen
 
-    async def _caller(self) -> Caller:
+    async def check_caller(self) -> Caller:
+        """Raises HttpError."""
+        check_origin(self._headers, self._origins)
         authorization = self._headers.get(b"authorization")
         try:
             caller = await self._service.authenticate(
@@ -190,9 +195,10 @@ class HttpExchange:
             connection.admit()  # its limits are those of the token from now on
         return caller
 
-    def _check_rate(self, caller: Caller) -> None:
-        wait = self._service.rate_limiter.take(caller)
+    async def _check_rate(self, caller: Caller) -> None:
+        wait = self._service.take_request(caller)
         if wait is not None:
+            await self._service.rate_limiter.delay_refusal(caller)
             raise HttpError(
                 429, "Too many requests with this token or in this project.", "RATE_LIMITED", retry_after_ms=wait
             )

@@ -1,7 +1,7 @@
 """Reads instances of one project: by id, by name, as filtered pages, and counts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -13,7 +13,9 @@ from sqlalchemy import (
     DateTime,
     Select,
     String,
+    Uuid,
     and_,
+    any_,
     bindparam,
     func,
     literal_column,
@@ -22,11 +24,16 @@ from sqlalchemy import (
     text,
     tuple_,
 )
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.types import TypeEngine
 
 from server.db.tables import Instance, InstanceLike, InstanceRow
 from server.enums import Billing, InstanceStatus, OperationKind
+from server.errors import CountDiffers
 from server.instances.status import FRESH_FOR, MOVING
+
+INSTANCES_MAX = 100  # of one bulk request
 
 # Written out, as in the partial indexes: the planner can't match a parameter with an index condition.
 LIVING: ColumnElement[bool] = text("instance.status <> 'DELETED'")  # type: ignore[assignment]
@@ -89,6 +96,15 @@ SORTED_BY: dict[InstanceOrder, Any] = {
     InstanceOrder.PRICE: literal_column("coalesce(instance.price_per_hour_e5, 0)", BigInteger()),
     InstanceOrder.ENDS_AT: None,  # see `_sorted_by`
 }
+# The columns that `place_of` reads.
+PLACE_COLUMNS: dict[InstanceOrder, tuple[str, ...]] = {
+    InstanceOrder.CREATED_AT: ("created_at",),
+    InstanceOrder.NAME: ("name",),
+    InstanceOrder.STATUS: ("status",),
+    InstanceOrder.STATUS_SINCE: ("status_since",),
+    InstanceOrder.PRICE: ("price_per_hour_e5",),
+    InstanceOrder.ENDS_AT: ("lifetime_due_at", "lifetime_action"),
+}
 # A scheduled start is no end.
 ENDS_AT = "CASE WHEN instance.lifetime_action <> 'START' THEN instance.lifetime_due_at END"
 # Where instances without an end are sorted: last in both directions.
@@ -144,15 +160,21 @@ async def page_of_instances(
 
 
 def select_page(
-    wanted: InstanceFilter, order: InstanceOrder, *, descending: bool, is_later: bool, first: int
+    wanted: InstanceFilter,
+    order: InstanceOrder,
+    *,
+    descending: bool,
+    is_later: bool,
+    first: int,
+    columns: Sequence[str] = InstanceRow._fields,
 ) -> Select[*tuple[Any, ...]]:
     """The statement of a page. It starts at the cursor's place in the index, so page 10,000 costs what page 1 costs.
 
     The limit is written out: the planner can't estimate a parameter. `page_values` has the statement's parameters.
     """
     column = _sorted_by(order, descending=descending)
-    columns: list[Any] = [getattr(Instance, name) for name in InstanceRow._fields]
-    page: Select[*tuple[Any, ...]] = select(*columns).where(*conditions_of(wanted))
+    shown: list[Any] = [getattr(Instance, name) for name in columns]
+    page: Select[*tuple[Any, ...]] = select(*shown).where(*conditions_of(wanted))
     if is_later:
         place = tuple_(column, Instance.id)
         after = tuple_(bindparam("after", type_=column.type), bindparam("after_id", type_=Instance.id.type))
@@ -169,20 +191,92 @@ def page_values(project_id: UUID, after: tuple[Any, UUID] | None) -> dict[str, A
     return values if after is None else values | {"after": after[0], "after_id": after[1]}
 
 
+# The fields of a filter whose values are parameters of the statement under the field's name, with their types.
+# The others are part of the statement.
+FILTER_PARAMETERS: dict[str, TypeEngine[Any]] = {
+    "ids": ARRAY(Uuid()),
+    "statuses": ARRAY(String()),
+    "labels": JSONB(),
+    "regions": ARRAY(String()),
+    "product_names": ARRAY(String()),
+    "health": ARRAY(String()),
+    "billings": ARRAY(String()),
+    "billing_modes": ARRAY(String()),
+    "min_price_e5": BigInteger(),
+    "max_price_e5": BigInteger(),
+    "created_after": DateTime(timezone=True),
+    "created_before": DateTime(timezone=True),
+    "ends_before": DateTime(timezone=True),
+}
+
+
+def filter_value(wanted: InstanceFilter, name: str) -> Any:
+    """The value of a statement's parameter."""
+    value: Any = getattr(wanted, name)
+    if name == "labels":
+        return dict(value)
+    if name == "ids":
+        return list(value)
+    return list(map(str, value)) if value.__class__ is tuple else value
+
+
+def shape_of(wanted: InstanceFilter) -> InstanceFilter:
+    """The filter without the values that are parameters: filters of one shape have the same statement."""
+    given: dict[str, Any] = {name: _SHAPES[name] for name in FILTER_PARAMETERS if getattr(wanted, name) not in _ABSENT}
+    if InstanceStatus.DELETED in wanted.statuses:
+        given["statuses"] = (InstanceStatus.DELETED,)  # only then the statement includes deleted instances
+    return replace(wanted, **given)
+
+
+_ABSENT = (None, ())
+_SHAPES: dict[str, Any] = {
+    "ids": (UUID(int=0),),
+    "statuses": (InstanceStatus.READY,),
+    "labels": (("", ""),),
+    "min_price_e5": 0,
+    "max_price_e5": 0,
+    **dict.fromkeys(("regions", "product_names", "health", "billings", "billing_modes"), ("",)),
+    **dict.fromkeys(("created_after", "created_before", "ends_before"), datetime(2000, 1, 1, tzinfo=UTC)),
+}
+
+
+def _parameter(name: str, wanted: InstanceFilter) -> Any:
+    return bindparam(name, filter_value(wanted, name), type_=FILTER_PARAMETERS[name])
+
+
+def _any(name: str, wanted: InstanceFilter) -> Any:
+    return any_(_parameter(name, wanted))
+
+
 async def count_instances(session: AsyncSession, *, project_id: UUID, wanted: InstanceFilter) -> int:
     count = select(func.count()).select_from(Instance).where(*conditions_of(wanted))
     return (await session.execute(count, {"project_id": project_id})).scalar_one()
+
+
+async def find_expected(
+    session: AsyncSession, wanted: InstanceFilter, expected: int, *, project_id: UUID
+) -> list[UUID]:
+    """Ids of all instances that match, oldest first. Raises CountDiffers if they are not as many as expected."""
+    statement = select(Instance.id).where(*conditions_of(wanted)).order_by(Instance.created_at, Instance.id)
+    found = await session.scalars(statement.limit(INSTANCES_MAX + 1), {"project_id": project_id})
+    ids = list(found)
+    if len(ids) == expected:
+        return ids
+    actual = len(ids)
+    if actual > INSTANCES_MAX:
+        actual = await count_instances(session, project_id=project_id, wanted=wanted)
+    raise CountDiffers(expected, actual)
 
 
 def conditions_of(wanted: InstanceFilter) -> list[ColumnElement[bool]]:
     """The statement's parameter `project_id` is given when it is executed."""
     conditions: list[ColumnElement[bool]] = [Instance.project_id == bindparam("project_id")]
     if wanted.statuses:
-        conditions.append(Instance.status.in_([str(status) for status in wanted.statuses]))
+        conditions.append(Instance.status == _any("statuses", wanted))
     if InstanceStatus.DELETED not in wanted.statuses:
         conditions.append(LIVING)
     if wanted.ids is not None:
-        conditions.append(Instance.id.in_(wanted.ids))
+        conditions.append(Instance.id == _any("ids", wanted))
     if wanted.name_starts_with:
         # LIKE, because its index works with every collation.
         start = wanted.name_starts_with.lower()
@@ -192,36 +286,36 @@ def conditions_of(wanted: InstanceFilter) -> list[ColumnElement[bool]]:
         conditions.append(Instance.name.icontains(wanted.name_contains, autoescape=True))
         conditions += _has_parts_of(wanted.name_contains)
     if wanted.labels:
-        conditions.append(Instance.labels.contains(dict(wanted.labels)))
+        conditions.append(Instance.labels.contains(_parameter("labels", wanted)))
         conditions.append(LABELLED)
     for condition in wanted.label_conditions:
         conditions += _label_conditions(condition)
     if wanted.health:
-        conditions.append(Instance.health.in_(wanted.health))
+        conditions.append(Instance.health == _any("health", wanted))
     if wanted.billings:
-        conditions.append(Instance.billing.in_([str(billing) for billing in wanted.billings]))
+        conditions.append(Instance.billing == _any("billings", wanted))
     if wanted.billing_modes:
-        conditions.append(Instance.billing_mode.in_(wanted.billing_modes))
+        conditions.append(Instance.billing_mode == _any("billing_modes", wanted))
     if wanted.min_price_e5 is not None:
-        conditions.append(SORTED_BY[InstanceOrder.PRICE] >= wanted.min_price_e5)
+        conditions.append(SORTED_BY[InstanceOrder.PRICE] >= _parameter("min_price_e5", wanted))
     if wanted.max_price_e5 is not None:
-        conditions.append(SORTED_BY[InstanceOrder.PRICE] <= wanted.max_price_e5)
+        conditions.append(SORTED_BY[InstanceOrder.PRICE] <= _parameter("max_price_e5", wanted))
     if wanted.is_degraded is not None:
         degraded = and_(Instance.status == InstanceStatus.READY, Instance.degraded_since.is_not(None))
         conditions.append(degraded if wanted.is_degraded else ~degraded)
     if wanted.is_stale is not None:
         conditions.append(_is_stale() if wanted.is_stale else ~_is_stale())
     if wanted.regions:
-        conditions.append(Instance.region.in_(wanted.regions))
+        conditions.append(Instance.region == _any("regions", wanted))
     if wanted.product_names:
-        conditions.append(Instance.product_name.in_(wanted.product_names))
+        conditions.append(Instance.product_name == _any("product_names", wanted))
     if wanted.created_after is not None:
-        conditions.append(Instance.created_at > wanted.created_after)
+        conditions.append(Instance.created_at > _parameter("created_after", wanted))
     if wanted.created_before is not None:
-        conditions.append(Instance.created_at < wanted.created_before)
+        conditions.append(Instance.created_at < _parameter("created_before", wanted))
     if wanted.ends_before is not None:
         conditions += [
-            Instance.lifetime_due_at < wanted.ends_before,
+            Instance.lifetime_due_at < _parameter("ends_before", wanted),
             Instance.lifetime_action != OperationKind.START,
         ]
     return conditions

@@ -4,16 +4,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from sqlalchemy import (
-    ColumnElement,
-    select,
-    true,
-)
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import aliased
 
-from server.db.tables import Attempt, Instance, Operation
+from server.db.database import Database
+from server.db.pages import Where
+from server.db.tables import AttemptRow, Operation, OperationRow
+from server.db.tables.rows import columns_of, make_rows, select_rows
 from server.enums import OPEN_OPERATION, OperationKind, OperationStatus
+
+BY_IDS = f"{select_rows(OperationRow)} WHERE id = ANY($1::uuid[]) AND project_id = $2"
+# Written out, as in the partial index of open operations.
+OPEN = (
+    f"{select_rows(OperationRow)} WHERE instance_id = ANY($1::uuid[]) AND project_id = $2"
+    f" AND status IN ({', '.join(repr(str(status)) for status in OPEN_OPERATION)})"
+)
+ATTEMPTS = f"{select_rows(AttemptRow)} WHERE operation_id = ANY($1::uuid[]) ORDER BY operation_id, number"
+# One index scan per instance.
+NEWEST = f"""
+    SELECT {columns_of(OperationRow, "newest.")}
+    FROM instance, LATERAL (
+        SELECT * FROM operation WHERE operation.instance_id = instance.id ORDER BY created_at DESC, id DESC LIMIT $3
+    ) AS newest
+    WHERE instance.id = ANY($1::uuid[]) AND instance.project_id = $2
+    ORDER BY newest.instance_id, newest.created_at DESC, newest.id DESC
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,68 +47,43 @@ async def get_operation(session: AsyncSession, operation_id: UUID, *, project_id
     return result.scalar_one_or_none()
 
 
-async def get_operations(session: AsyncSession, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, Operation]:
-    result = await session.execute(select(Operation).where(Operation.id.in_(ids), Operation.project_id == project_id))
-    return {row.id: row for row in result.scalars()}
+async def get_operations(database: Database, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, OperationRow]:
+    records = await database.raw.fetch(BY_IDS, ids, project_id)
+    return {row.id: row for row in make_rows(OperationRow, records)}
 
 
 async def open_operations(
-    session: AsyncSession, instance_ids: Sequence[UUID], *, project_id: UUID
-) -> dict[UUID, Operation]:
+    database: Database, instance_ids: Sequence[UUID], *, project_id: UUID
+) -> dict[UUID, OperationRow]:
     """The open operation, by instance."""
-    result = await session.execute(
-        select(Operation).where(
-            Operation.instance_id.in_(instance_ids),
-            Operation.project_id == project_id,
-            Operation.status.in_(OPEN_OPERATION),
-        )
-    )
-    return {row.instance_id: row for row in result.scalars()}
+    records = await database.raw.fetch(OPEN, instance_ids, project_id)
+    return {row.instance_id: row for row in make_rows(OperationRow, records)}
 
 
-async def attempts_by_operation(session: AsyncSession, ids: Sequence[UUID]) -> dict[UUID, list[Attempt]]:
-    result = await session.execute(
-        select(Attempt).where(Attempt.operation_id.in_(ids)).order_by(Attempt.operation_id, Attempt.number)
-    )
-    grouped: dict[UUID, list[Attempt]] = {operation_id: [] for operation_id in ids}
-    for row in result.scalars():
+async def attempts_by_operation(database: Database, ids: Sequence[UUID]) -> dict[UUID, list[AttemptRow]]:
+    """In order."""
+    grouped: dict[UUID, list[AttemptRow]] = {operation_id: [] for operation_id in ids}
+    for row in make_rows(AttemptRow, await database.raw.fetch(ATTEMPTS, ids)):
         grouped[row.operation_id].append(row)
     return grouped
 
 
 async def newest_operations(
-    session: AsyncSession, instance_ids: Sequence[UUID], *, project_id: UUID, first: int
-) -> dict[UUID, list[Operation]]:
-    """The newest of each instance, newest first: one index scan per instance, in one query."""
-    newest = (
-        select(Operation)
-        .where(Operation.instance_id == Instance.id)
-        .order_by(Operation.created_at.desc(), Operation.id.desc())
-        .limit(first)
-        .lateral("newest")
-    )
-    of_newest = aliased(Operation, newest)
-    result = await session.execute(
-        select(of_newest)
-        .select_from(Instance)
-        .join(newest, true())
-        .where(Instance.id.in_(instance_ids), Instance.project_id == project_id)
-    )
-    grouped: dict[UUID, list[Operation]] = {instance_id: [] for instance_id in instance_ids}
-    for row in result.scalars():
+    database: Database, instance_ids: Sequence[UUID], *, project_id: UUID, first: int
+) -> dict[UUID, list[OperationRow]]:
+    """The newest of each instance, newest first."""
+    grouped: dict[UUID, list[OperationRow]] = {instance_id: [] for instance_id in instance_ids}
+    for row in make_rows(OperationRow, await database.raw.fetch(NEWEST, instance_ids, project_id, first)):
         grouped[row.instance_id].append(row)
-    return {
-        instance_id: sorted(rows, key=lambda row: (row.created_at, row.id), reverse=True)
-        for instance_id, rows in grouped.items()
-    }
+    return grouped
 
 
-def conditions_on_operations(project_id: UUID, filter: OperationFilter) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = [Operation.project_id == project_id]
+def conditions_on_operations(project_id: UUID, filter: OperationFilter) -> Where:
+    where = Where().given("project_id = {}", project_id)
     if filter.instance_id is not None:
-        conditions.append(Operation.instance_id == filter.instance_id)
+        where = where.given("instance_id = {}", filter.instance_id)
     if filter.kinds:
-        conditions.append(Operation.kind.in_([str(kind) for kind in filter.kinds]))
+        where = where.given("kind = ANY({}::text[])", [str(kind) for kind in filter.kinds])
     if filter.statuses:
-        conditions.append(Operation.status.in_([str(status) for status in filter.statuses]))
-    return conditions
+        where = where.given("status = ANY({}::text[])", [str(status) for status in filter.statuses])
+    return where

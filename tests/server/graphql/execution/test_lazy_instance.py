@@ -1,26 +1,28 @@
 """Rows read without the ORM show the same as rows read through it."""
 
 from dataclasses import fields
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from sqlalchemy import select
+from strawberry.utils.str_converters import to_camel_case
 
 from schema.filters import InstanceOrderBy, OrderDirection
+from schema.lazy_instance import LazyInstance, columns_for
 from schema.pagination import PageInfo, order_cursor
 from schema.types import connection
 from schema.types.connection import InstanceConnection, InstanceEdge
 from schema.types.instance import Instance
-from schema.types.lazy_instance import LazyInstance
 from server.clock import now
 from server.db import tables
-from server.enums import InstanceStatus
+from server.enums import Billing, InstanceStatus
 from server.instances.queries import fast_page, instances
 from server.instances.queries.instances import InstanceFilter, InstanceOrder
 from tests.support.world import World
 
 S = InstanceStatus
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 NOW = ("stale_for",)  # counted until the moment in which it is read
 
 
@@ -124,23 +126,7 @@ async def page(world: World, database: Any = None, **wanted: Any) -> Any:
     return await fast_page.page(database or world.database, **wanted)
 
 
-async def rename(world: World, id: Any, name: str) -> None:
-    pool = world.database.raw
-    await pool.execute("UPDATE instance SET name = $2 WHERE id = $1", id, name)
-
-
-async def test_a_row_that_did_not_change_is_read_once_and_one_that_did_is_read_again(world: World):
-    await fill(world)
-    before = await page(world)
-    again = await page(world)
-    assert all(one is other for one, other in zip(before, again, strict=True))
-    await rename(world, before[1].id, before[1].name + "-new")
-    after = await page(world)
-    assert after[1].name == before[1].name + "-new"
-    assert [one is other for one, other in zip(before, after, strict=True)] == [True, False, True, True]
-
-
-async def test_what_is_kept_for_one_project_is_not_shown_to_another(world: World):
+async def test_a_page_shows_only_instances_of_the_project(world: World):
     await fill(world)
     other = await world.new_project("other")
     theirs = await world.put(S.READY, project_id=other)
@@ -151,69 +137,27 @@ async def test_what_is_kept_for_one_project_is_not_shown_to_another(world: World
     assert await page(world, project_id=other) == []
 
 
-class Meddled:
-    """A database in which something happens after the first statement."""
-
-    def __init__(self, world: World, meddle: Any) -> None:
-        self._world = world
-        self._meddle = meddle
-
-    has_replica = False
-
-    @property
-    def raw(self) -> Any:
-        return self
-
-    def shared(self, kind: type[Any]) -> Any:
-        return kind()
-
-    async def fetch(self, *given: Any) -> Any:
-        return await self._then_meddle(self._world.database.raw.fetch(*given))
-
-    async def fetchval(self, *given: Any) -> Any:
-        return await self._then_meddle(self._world.database.raw.fetchval(*given))
-
-    async def _then_meddle(self, asked: Any) -> Any:
-        answer = await asked
-        meddle, self._meddle = self._meddle, None
-        if meddle is not None:
-            await meddle()
-        return answer
-
-
-async def test_a_page_is_of_one_moment_even_if_a_row_changes_while_it_is_read(world: World):
+async def test_a_page_reads_only_the_columns_that_the_selected_fields_need(world: World):
     await fill(world)
-    first = (await page(world))[0]
-
-    async def goes_to_the_end() -> None:
-        await rename(world, first.id, "zzz")
-
-    rows = await page(world, Meddled(world, goes_to_the_end))
-    assert [row.name for row in rows] == sorted(row.name for row in rows)
-    assert rows[-1].id == first.id
-
-    async def goes_away() -> None:
-        pool = world.database.raw
-        await pool.execute(
-            "UPDATE instance SET status = 'DELETED', deleted_at = now(), failure_code = NULL, failure_message = NULL"
-            " WHERE id = $1",
-            first.id,
-        )
-
-    rows = await page(world, Meddled(world, goes_away))
-    assert first.id not in [row.id for row in rows]
+    complete = [LazyInstance(row) for row in await page(world)]
+    for field in fields(Instance):
+        if not field.init or field.name in NOW:
+            continue
+        rows = await page(world, columns=columns_for({to_camel_case(field.name)}))
+        assert len(rows[0]._fields) < len(tables.InstanceRow._fields) / 2
+        shown = [getattr(LazyInstance(row), field.name) for row in rows]
+        assert shown == [getattr(each, field.name) for each in complete], field.name
 
 
-async def test_only_so_many_rows_are_kept(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fast_page, "MAX_ROWS", 2)
+async def test_filters_of_one_shape_share_a_statement(world: World):
     await fill(world)
-    cache = fast_page.RowCache()
-    pool = world.database.raw
-    for record in await pool.fetch(fast_page.BY_IDS, [row.id for row in await page(world)], world.caller.project_id):
-        row = cache.add(record)
-        assert row.id == record["id"]
-        assert cache.find(record["row_version"]) is row
-    assert len(cache) == 2
+    fast_page._statement.cache_clear()
+    for region in ("AS-SGP-02", "none"):
+        for statuses in ((S.READY,), (S.READY, S.FAILED)):
+            rows = await page(world, wanted=InstanceFilter(regions=(region,), statuses=statuses))
+            assert len(rows) == (region == "AS-SGP-02")
+    assert fast_page._statement.cache_info().misses == 1
+    assert await page(world, wanted=InstanceFilter(ids=())) == []
 
 
 @pytest.mark.parametrize(
@@ -223,6 +167,9 @@ async def test_only_so_many_rows_are_kept(world: World, monkeypatch: pytest.Monk
         InstanceFilter(statuses=(S.DELETED,)),
         InstanceFilter(labels=(("a", "1"), ("b", "2"))),
         InstanceFilter(regions=("AS-SGP-02",), min_price_e5=1),
+        InstanceFilter(max_price_e5=35_000, billings=tuple(Billing), created_after=LONG_AGO),
+        InstanceFilter(product_names=("RTX 4090 24GB", "other"), created_before=LONG_AGO + timedelta(days=40_000)),
+        InstanceFilter(billing_modes=("spot",)),
         InstanceFilter(is_stale=True),
         InstanceFilter(is_stale=False),
     ],

@@ -91,12 +91,14 @@ async def test_without_a_database_new_connections_are_refused_and_old_ones_stay(
         def away() -> Any:
             raise ConnectionRefusedError("no database")
 
+        taking = database.raw.take
         database.read = away  # pyright: ignore[reportAttributeAccessIssue]
+        database.raw.take = away  # pyright: ignore[reportAttributeAccessIssue]
         try:
             await newcomer.send({"type": "connection_init", "payload": {"Authorization": f"Bearer {other}"}})
             assert await newcomer.close_code() == 1013
         finally:
-            database.read = reading
+            database.read, database.raw.take = reading, taking
         (written,) = await write_events(api.world.database, api.caller.project_id)
         assert (await subscriber.next("instanceEvents"))["id"] == shown([written])[0]
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 import orjson
 import psutil
 import pytest
+from structlog.testing import capture_logs
 
 from server.http.connection_limits import DESCRIPTORS_RESERVED_MIN, ConnectionLimits, connections_max
 from server.http.websocket import FRAGMENTS_MAX, FRAMES_BEFORE_ADMISSION
@@ -252,3 +253,17 @@ async def test_a_client_that_leaves_takes_its_waiting_requests_with_it(api: Api)
                 return "pilotlight_sockets_open 0.0" in await response.text()
 
         await until(is_gone)
+
+
+async def test_a_flood_of_bad_requests_does_not_fill_the_log(api: Api, caplog: pytest.LogCaptureFixture):
+    async with serving(api.server.runtime.database_url, api.server.simulator) as server:
+        with capture_logs() as logged:
+            for _ in range(20):
+                async with line(server) as client:
+                    client.send(b"GET / HTTP/1.1\r\nhost: x\r\n" + b"x: y\r\n" * 200 + b"\r\n")
+                    status, _, _ = await client.answer()
+                    assert status == 431
+
+    refused = [each for each in logged if each["event"] == "http.request_refused"]
+    assert [(each["code"], each["refused"]) for each in refused] == [("HEAD_TOO_LARGE", 1)]
+    assert not [each for each in caplog.records if each.name.startswith("uvicorn") and each.levelname == "WARNING"]
