@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.tables import Instance
 from server.enums import InstanceStatus, OperationKind, OperationReason, OperationStatus, StepReason
+from server.errors import BudgetExceeded
 from server.events.event import EventType
 from server.instances import operations, transitions
 from server.instances.commands.cancel import end_create
@@ -71,7 +72,7 @@ async def take_step(
         again = await _follow_schedule(session, instance, step, moment, retry)
     else:
         again = await _act(session, instance, step, moment, retry)
-    await arming.keep(session, await transitions.lock(session, instance_id), at=again)
+    await _keep(session, await transitions.lock(session, instance_id), again)
     return reading
 
 
@@ -93,7 +94,7 @@ async def finish_reading(session: AsyncSession, reading: Reading, verdict: Verdi
             instance = await _note(session, instance, **FAILED_END, **values)
             if blind == 2:
                 await _tell(session, EventType.LIFETIME_IDLE_UNKNOWN, instance, since=reading.since)
-    await arming.keep(session, await transitions.lock(session, instance.id), at=again)
+    await _keep(session, await transitions.lock(session, instance.id), again)
 
 
 async def database_time(session: AsyncSession) -> datetime:
@@ -192,7 +193,13 @@ async def _act(
     elif step.action is OperationKind.DELETE:
         await begin_delete(session, instance, by=None, reason=reason, changes=changes)
     else:
-        await begin_verb(session, VERBS[step.action], instance, by=None, changes=changes, reason=reason)
+        try:
+            await begin_verb(session, VERBS[step.action], instance, by=None, changes=changes, reason=reason)
+        except BudgetExceeded as error:  # of a start; it is left out, as one that was missed
+            instance = await _note(session, instance, **FAILED_END, since=moment)
+            values = {"at": due, "action": step.action, "reason": step.reason, "outcome": error.code}
+            await _tell(session, EventType.LIFETIME_ENDED, instance, **values)
+            return None
     ended = await transitions.lock(session, instance.id)
     step_values = {"at": due, "action": step.action, "reason": step.reason}
     if is_first:
@@ -200,6 +207,12 @@ async def _act(
     if is_told_again:
         await _tell(session, EventType.LIFETIME_OVERDUE, ended, **step_values)
     return None
+
+
+async def _keep(session: AsyncSession, instance: Instance, again: datetime | None) -> None:
+    """The job for what comes next. If nothing does, there is none to remove: this run has released its key."""
+    if again is not None or instance.lifetime_due_at is not None:
+        await arming.keep(session, instance, at=again)
 
 
 def _allowed(instance: Instance) -> list[OperationKind]:

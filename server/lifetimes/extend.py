@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -11,13 +10,14 @@ from server.auth.caller import Caller
 from server.db.database import Database
 from server.db.tables import Instance
 from server.enums import OperationKind
-from server.errors import Invalid, LifetimeAbovePolicy, NotFound, Problem, Refused
+from server.errors import Invalid, LifetimeAbovePolicy, Problem, Refused
 from server.instances import operations, transitions
-from server.instances.commands.lifecycle import refuse_changed
+from server.instances.commands.lifecycle import Target, lock_target
 from server.instances.limits.policy import read_policy
 from server.instances.limits.spec import INVALID_LIFETIME, Lifetime, read
 from server.instances.limits.steps import Part, State, part_of, run_end
 from server.lifetimes.end import database_time
+from server.spend.admission import Want, admit, token_of_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +33,24 @@ class Extension:
         return "input", "by" if self.until is None else "until"
 
 
-async def extend_lifetime(database: Database, instance_id: UUID, extension: Extension, *, by: Caller) -> Instance:
+async def extend_lifetime(database: Database, target: Target, extension: Extension, *, by: Caller) -> Instance:
     """Move the ends of `max_duration` and `deadline`, never to an earlier time; counts as a heartbeat."""
     if (extension.by is None) == (extension.until is None):
         raise _invalid("Give either `by` or `until`.", ("input", "by"))
     if extension.by is not None and extension.by <= timedelta(0):
         raise _invalid("It must be longer than 0 s.", ("input", "by"))
     async with database.write() as session:
-        instance = await transitions.lock(session, instance_id)
-        if instance.project_id != by.project_id:
-            raise NotFound("instance", ("input", "id"))
-        refuse_changed(instance, extension.expected_version)
+        instance = await lock_target(session, target, by, extension.expected_version)
         moment = await database_time(session)
         if extension.until is not None and extension.until <= moment:
             raise _invalid("It must be in the future.", ("input", "until"))
         await _refuse_over(session, instance)
         fields, until = await _moved(session, instance, extension, moment)
+        await _admit(session, instance, extension, until, moment)
         fields["heartbeat_at"] = moment
         values = {} if until is None else {"at": until.isoformat()}
         cause = transitions.Cause(token_id=by.token_id)
-        return await transitions.extend(session, instance_id, cause=cause, values=values, **fields)
+        return await transitions.extend(session, instance.id, cause=cause, values=values, **fields)
 
 
 async def _refuse_over(session: AsyncSession, instance: Instance) -> None:
@@ -88,6 +86,36 @@ async def _moved(
     if limits.deadline is not None and until > limits.deadline:
         limits = replace(limits, deadline=until)
     return {"lifetime": limits.to_json(), "lifetime_state": _state(instance, **values)}, until
+
+
+async def _admit(
+    session: AsyncSession,
+    instance: Instance,
+    extension: Extension,
+    until: datetime | None,
+    moment: datetime,
+) -> None:
+    """Raise BudgetExceeded if the time that is added may cost more than is left. A stopped machine costs nothing."""
+    limits = None if instance.lifetime is None else read(instance.lifetime)
+    if limits is None or part_of(instance.status) is not Part.RUNNING:
+        return
+    ends = [each for each in (run_end(instance, limits), limits.deadline) if each is not None]
+    added = timedelta(0)
+    counted = max(timedelta(0), min(ends) - moment) if ends else timedelta(0)
+    if until is not None:
+        added = until - moment - counted
+    elif limits.max_duration is not None:  # the provider has not accepted the run yet
+        counted, added = limits.max_duration, extension.by or timedelta(0)
+    if added <= timedelta(0):
+        return
+    running = await operations.open_operation(session, instance.id)
+    price = instance.price_per_hour_e5 or (running.reserved_price_e5 if running is not None else None) or 0
+    seconds = (counted + added).total_seconds()
+    payer = await token_of_run(session, instance.id)
+    want = Want(instance.project_id, payer, instance.labels, price, seconds, counted.total_seconds())
+    await admit(session, want)
+    if running is not None and running.reserved_price_e5 is not None:
+        await operations.set_reserve(session, running, **want.reserve)
 
 
 async def _refuse_above_policy(

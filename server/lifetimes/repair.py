@@ -1,13 +1,16 @@
 """Finds instances whose next step has no job, and makes the job again: a process of an older release arms nothing."""
 
+from datetime import datetime
 from uuid import UUID
 
 import structlog
 from sqlalchemy import text
 
 from server.db.database import Database
+from server.db.outages import is_database_unavailable
 from server.instances import transitions
 from server.instances.limits import arming
+from server.instances.limits.steps import Part, part_of
 
 log = structlog.get_logger(__name__)
 
@@ -24,7 +27,11 @@ async def repair_lifetimes(database: Database) -> int:
         candidates = list((await session.execute(WITHOUT_JOB)).scalars())
     missing = 0
     for instance_id in candidates:
-        missing += await _repair(database, instance_id)
+        try:
+            missing += await _repair(database, instance_id)
+        except Exception as error:  # one row must keep neither the others nor the comparison with the provider from it
+            is_ours = not is_database_unavailable(error)
+            log.warning("lifetimes.row_failed", instance_id=instance_id, exc_info=error if is_ours else None)
     if missing:
         log.warning("lifetimes.jobs_missing", count=missing)
     return missing
@@ -36,8 +43,10 @@ async def _repair(database: Database, instance_id: UUID) -> bool:
         if instance is None:
             return False  # it is being changed, which arms it
         before = instance.lifetime_due_at
-        begun_at = instance.run_accepted_at or instance.running_at
-        instance = await transitions.write_silently(session, instance, run_accepted_at=begun_at)
+        fields: dict[str, datetime | None] = {}
+        if part_of(instance.status) is Part.RUNNING:  # the times of a stopped one are those of its last run
+            fields["run_accepted_at"] = instance.run_accepted_at or instance.running_at
+        instance = await transitions.write_silently(session, instance, **fields)
         if instance.lifetime_due_at is None:
             return False
         is_missing = before is not None and (await session.execute(WITHOUT_JOB_OF, {"id": instance_id})).first()

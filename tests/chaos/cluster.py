@@ -59,6 +59,7 @@ SETTINGS = {
     "ALLOW_PRIVATE_WEBHOOKS": "loopback",
     "PRODUCT_CACHE_TTL": "5s",
     "FLEET_CACHE_TTL": "1s",
+    "LIFETIME_RETRY": "5s",
     "LOG_FORMAT": "json",
     "LOG_LEVEL": "info",
 }

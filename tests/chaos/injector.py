@@ -13,6 +13,7 @@ import aiohttp
 from websockets.exceptions import ConnectionClosed
 
 from tests.chaos import hostile_clients
+from tests.chaos.availability import Availability
 from tests.chaos.cluster import Cluster
 from tests.chaos.faulty_receiver import FaultyReceiver
 from tests.chaos.managed_process import ManagedProcess
@@ -39,6 +40,7 @@ class FaultInjector:
         self.wrong_farewells: list[str] = []
         self.farewells = 0
         self.failed: list[str] = []
+        self.available = Availability()
 
     async def run(self, faults: list[Fault]) -> None:
         """Inject all faults, or until `is_enough` is set; returns when the last is over and all is repaired."""
@@ -57,10 +59,13 @@ class FaultInjector:
         await self._stage.control("faults", {"faults": []})
 
     async def _try(self, number: int, fault: Fault) -> None:
+        began = time.monotonic()
         try:
             await self._one(number, fault)
         except Exception as error:  # noqa: BLE001 - a fault that can't be carried out must not hide what the others did
             self.failed.append(f"{fault}: {error!r}")
+        finally:
+            self.available.fault(fault.kind, fault.victim, began, time.monotonic())
 
     async def _one(self, number: int, fault: Fault) -> None:
         stage = self._stage

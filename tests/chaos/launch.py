@@ -1,4 +1,4 @@
-"""`pilotlight` with two instruments for chaos runs: a wall clock that can be moved, and a record of its jobs.
+"""`pilotlight` for chaos runs: a wall clock that can be moved, a record of its jobs, and lifetimes of a few seconds.
 
     python -m tests.chaos.launch worker
 
@@ -22,6 +22,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 import server.clock
+import server.instances.limits.spec as limits
 import server.jobs.reconcile as reconcile_job
 from server.cli.main import main
 from server.queue.claim import Claim
@@ -126,8 +127,14 @@ def record_writes() -> None:
     Claim.write = recorded
 
 
+def allow_short_lifetimes() -> None:
+    """So that lifetimes end while faults are injected."""
+    limits.SHORTEST = limits.SHORTEST_HEARTBEAT = timedelta(seconds=3)
+
+
 if __name__ == "__main__":
     shift_the_clock(Path(os.environ.pop("CHAOS_CLOCK")))
     record_runs(Path(os.environ.pop("CHAOS_RUNS")))
     record_writes()
+    allow_short_lifetimes()
     main()

@@ -5,9 +5,13 @@ import random
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import aiohttp
+
+from tests.chaos.lifetimes import SHARE, Promise, draw_limits
 
 CREATE = """
     mutation ($input: CreateInstanceInput!) {
@@ -27,6 +31,12 @@ UPDATE = """
 CANCEL = "mutation ($id: ID!) { cancelOperation(input: {id: $id}) { cleanUp { id } errors { code } } }"
 CANCEL_JOB = "mutation ($id: ID!) { cancelJob(input: {id: $id}) { errors { code } } }"
 JOBS = "query ($id: ID!) { jobs(filter: {instanceId: $id, kind: CREATE_INSTANCE}) { nodes { id } } }"
+EXTEND = """
+    mutation ($id: ID!, $by: Duration!) {
+      extendLifetime(input: {id: $id, by: $by}) { instance { lifetime { next { at } } } errors { code } }
+    }
+"""
+HEARTBEAT = "mutation ($id: ID!) { heartbeat(input: {id: $id}) { nextAt errors { code } } }"
 INSTANCE = "query ($id: ID!) { instance(id: $id) { status openOperation { id } } }"
 PRODUCT = "RTX 4090 24GB"
 REQUEST_SECONDS = 12.0
@@ -50,12 +60,14 @@ class Accounts:
     counts: Counter[str] = field(default_factory=Counter[str])
     two_for_one_key: list[str] = field(default_factory=list[str])
     unclear_errors: list[str] = field(default_factory=list[str])
+    promises: list[Promise] = field(default_factory=list[Promise])
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     payload: Json
     was_lost_before: bool  # whether an earlier try may have been done without our learning of it
+    sent_at: float  # when the answered try was sent, in seconds since 1970
 
 
 class RetryingCaller:
@@ -73,6 +85,7 @@ class RetryingCaller:
         while time.monotonic() < deadline:
             url = self._urls[number % len(self._urls)]
             number += 1
+            sent_at = time.time()
             try:
                 body = await self._post(url, document, variables)
             except aiohttp.ClientConnectorError:
@@ -83,7 +96,7 @@ class RetryingCaller:
             else:
                 errors: list[Json] = body.get("errors") or []
                 if not errors:
-                    return Answer(body["data"], was_lost)
+                    return Answer(body["data"], was_lost, sent_at)
                 was_lost = True
                 self._judge(errors)
             await asyncio.sleep(self._chance.uniform(0.05, 0.4))
@@ -141,7 +154,12 @@ class Load:
         }
         if has_webhook := chance.random() < 0.4:
             wish["webhookUrl"] = self._receiver_url
-        made = await self._create(caller, name, wish, at_once=3 if chance.random() < 0.3 else 1)
+        is_limited = chance.random() < SHARE
+        if is_limited:
+            wish["lifetime"] = draw_limits(chance)
+        # Of several at once, the slower ones may find that their deadline has come too near.
+        has_deadline = is_limited and "deadline" in wish["lifetime"]
+        made = await self._create(caller, name, wish, at_once=3 if chance.random() < 0.3 and not has_deadline else 1)
         if made is None:
             return
         id, operation = made
@@ -164,7 +182,9 @@ class Load:
                 await self._do(caller, action, id, f"{action} {number} {name}", **more)
                 if chance.random() < 0.8:
                     await self._stands_still(caller, id)
-        if chance.random() < 0.9:
+        if is_limited:
+            await self._prolong(caller, chance, id, wish["lifetime"])
+        if chance.random() < (0.3 if is_limited else 0.9):
             await self._do(caller, "delete", id, f"delete {name}")
 
     async def _create(self, caller: RetryingCaller, name: str, wish: Json, *, at_once: int) -> tuple[str, str] | None:
@@ -194,6 +214,35 @@ class Load:
         made = ids.pop()
         self.accounts.accepted[name] = made[0]
         return made
+
+    async def _prolong(self, caller: RetryingCaller, chance: random.Random, id: str, limits: Json) -> None:
+        """Show some signs of life, as a program that may crash; then the instance is left to its limits."""
+        for _ in range(chance.randrange(4)):
+            await asyncio.sleep(chance.uniform(0.5, 3.0))
+            if "heartbeat" in limits:
+                await self._beat(caller, id, limits["heartbeat"])
+            elif chance.random() < 0.5:
+                await self._extend(caller, id, chance.randint(2, 8))
+
+    async def _beat(self, caller: RetryingCaller, id: str, interval: float) -> None:
+        answer = await caller.ask(HEARTBEAT, {"id": id}, patience=10)
+        next_at: str | None = None if answer is None else answer.payload["heartbeat"]["nextAt"]
+        if next_at is not None:
+            until = datetime.fromisoformat(next_at).timestamp()
+            self.accounts.promises.append(Promise(str(UUID(id.removeprefix("inst_"))), until - interval, until))
+            self.accounts.counts["heartbeats accepted"] += 1
+
+    async def _extend(self, caller: RetryingCaller, id: str, seconds: int) -> None:
+        answer = await caller.ask(EXTEND, {"id": id, "by": seconds}, patience=10)
+        if answer is None:
+            return
+        payload: Json = answer.payload["extendLifetime"]
+        self.accounts.codes.update(error["code"] for error in payload["errors"])
+        step: Json | None = None if payload["errors"] else payload["instance"]["lifetime"]["next"]
+        if step is not None:
+            until = datetime.fromisoformat(step["at"]).timestamp()
+            self.accounts.promises.append(Promise(str(UUID(id.removeprefix("inst_"))), answer.sent_at, until))
+            self.accounts.counts["extensions accepted"] += 1
 
     async def _cancel(self, caller: RetryingCaller, operation: str) -> None:
         self.accounts.cancelled.add(operation)

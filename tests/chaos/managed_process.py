@@ -45,6 +45,7 @@ class ManagedProcess:
     _is_expected: bool = False
     _is_over: bool = False
     _stopping: int = 0
+    _ready_pid: int = 0
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -130,6 +131,15 @@ class ManagedProcess:
             log.seek(self._log_start)
             said = log.read()
         return any(words in said for words in IS_READY)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it runs and has said that it is ready."""
+        if self._process is None or self._process.returncode is not None:
+            return False
+        if self._ready_pid != self.pid and self.is_ready:
+            self._ready_pid = self.pid
+        return self._ready_pid == self.pid
 
     def measure(self) -> int:
         """Its memory now, in bytes; the most ever is kept."""

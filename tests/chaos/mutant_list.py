@@ -121,8 +121,8 @@ MUTANTS = (
     ),
     Mutant(
         "an operation fails during a short outage",
-        "is_too_long = waited > ctx.settings.provider_max_wait",
-        "is_too_long = waited * 3600 > ctx.settings.provider_max_wait",
+        "    waited = now() - since\n    is_too_long = waited > ",
+        "    waited = now() - since\n    is_too_long = waited * 3600 > ",
         invariants=(14,),
     ),
     Mutant(
@@ -205,5 +205,29 @@ MUTANTS = (
         "    session.info.setdefault(TOPICS, set()).add(topic)\n",
         "    session.info.setdefault(TOPICS, set())\n",
         test="tests/server/db/test_notify.py::test_a_commit_wakes_other_processes",
+    ),
+    Mutant(
+        "an end trusts the process's clock",
+        "    return (await session.execute(DATABASE_TIME)).scalar_one()\n",
+        "    import server.clock\n\n    return server.clock.datetime.now(server.clock.UTC)\n",
+        test="tests/server/lifetimes/test_invariants.py::test_no_end_is_early_or_late_with_a_wrong_clock",
+    ),
+    Mutant(
+        "the lost job of a lifetime is not made again",
+        "        missing += await _repair(database, instance_id)\n",
+        "        missing += 0 * len(str(instance_id))\n",
+        test="tests/server/lifetimes/test_invariants.py::test_reconcile_counts_and_makes_missing_jobs",
+    ),
+    Mutant(
+        "a lifetime ends when its end is announced",
+        "    elif step.at > moment:\n",
+        "    elif step.at > moment + WAIT_FOR_OPERATION:\n",
+        invariants=(16,),
+    ),
+    Mutant(
+        "a lifetime ends a minute late",
+        "    return min((*times, step.at))\n",
+        "    return min((*times, step.at)) + timedelta(minutes=1)\n",
+        invariants=(16,),
     ),
 )

@@ -2,13 +2,13 @@
 
 What the provider says about a machine, and an outage that lasts longer than PROVIDER_MAX_WAIT, may fail an operation.
 Nothing else may: no lost worker, no outage of the database, no refused key of one process, no machine called gone that
-nobody removed.
+was not removed.
 """
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-# What the simulator does to machines when it is told to, or refuses because of it.
+# What the simulator does to machines on request, or refuses because of it.
 OF_THE_PROVIDER = frozenset(
     {"IMAGE_PULL_FAILED", "CONTAINER_EXITED", "EXITED_EARLY", "START_FAILED", "INVALID_STATE_CHANGE", "SPOT_RECLAIMED"}
 )

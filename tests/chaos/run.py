@@ -27,6 +27,7 @@ from typing import Any
 import aiohttp
 
 from server.db.database import Database
+from tests.chaos import lifetimes
 from tests.chaos.cluster import Cluster, running_cluster
 from tests.chaos.faulty_receiver import FaultyReceiver, receiving
 from tests.chaos.hostile_clients import HostileClient
@@ -85,6 +86,7 @@ async def chaos(
             asyncio.create_task(run.stranger.watch(run.subscribers[0].start)),
         ]
         sampling = asyncio.create_task(run.machines.run())
+        availability = asyncio.create_task(run.breaking.available.watch(stage))
         watching = [asyncio.create_task(run.watching.follow(subscriber)) for subscriber in run.subscribers]
         for number in (signal.SIGINT, signal.SIGTERM) if stops_early else ():
             asyncio.get_running_loop().add_signal_handler(number, run.breaking.is_enough.set)
@@ -97,7 +99,7 @@ async def chaos(
             sampling.cancel()
             await judge(run, verdict)
         finally:
-            tasks = [memory, sampling, *callers, *others, *watching]
+            tasks = [memory, sampling, availability, *callers, *others, *watching]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -130,6 +132,8 @@ async def prepare_run(
     """All parts of a run, ready to begin."""
     load = Load(stage.addresses, stage.secrets.token, seed=seed, receiver_url=receiver.url, pace=pace)
     await _plant(stage, load, receiver)
+    async with stage.connection() as connection:
+        await connection.execute(lifetimes.AUDIT)
     database = Database(stage.url, pool_size=1)
     start = await head_cursor(database)
     await database.close()

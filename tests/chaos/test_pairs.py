@@ -19,6 +19,7 @@ from server.db.database import Database
 from server.db.notify import Notifier
 from server.enums import InstanceStatus, OperationKind
 from server.errors import Refused
+from server.instances.provider import poller
 from server.novita.client import NovitaClient
 from server.novita.transport.retry import RetryPolicy
 from server.queue.control import cancel_job
@@ -58,13 +59,20 @@ def test_the_cases_have_every_two_values_together():
 
 
 @pytest.fixture
-async def pair_world(request: pytest.FixtureRequest, database: Database, signals: Notifier) -> AsyncIterator[World]:
-    """A world whose provider speaks the dialect and takes one key."""
+async def pair_world(
+    request: pytest.FixtureRequest, database: Database, signals: Notifier, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[World]:
+    """A world whose provider speaks the dialect, takes one key, and lets its list be read as often as one likes."""
+    monkeypatch.setattr(poller, "SWEEP_INTERVAL_MIN", 0.01)
     dialect = Dialect().changed(DIALECTS[request.param])
     async with a_simulator(dialect=dialect, api_keys=("the-right-key",)) as simulator:
         world = World(database, signals, simulator)
         await world.open()
-        await world.configure(request_timeout=timedelta(seconds=0.3), health_check_timeout=timedelta(seconds=0.5))
+        await world.configure(
+            request_timeout=timedelta(seconds=0.3),
+            health_check_timeout=timedelta(seconds=0.5),
+            novita_rate_limit=60_000,
+        )
         try:
             yield world
         finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from server.webhooks.deliveries import DELIVERED_EVENTS
-from tests.chaos import event_order
+from tests.chaos import event_order, lifetimes
 from tests.chaos.cluster import LEASE, Cluster
 from tests.chaos.faulty_receiver import FaultyReceiver
 from tests.chaos.hostile_clients import HostileClient
@@ -51,6 +51,7 @@ INVARIANTS = {
     13: "every machine with our marker is accounted for",
     14: "no operation fails for our own fault",
     15: "a disk grows once per request",
+    16: "no lifetime ends early, and none is forgotten",
 }
 
 
@@ -118,6 +119,7 @@ async def _left(connection: Any) -> dict[str, int]:
         "operations": await connection.fetchval("SELECT count(*) FROM operation WHERE finished_at IS NULL"),
         "events": await connection.fetchval("SELECT count(*) FROM outbox"),
         "deliveries": await connection.fetchval("SELECT count(*) FROM delivery WHERE status = 'PENDING'"),
+        "lifetimes": await connection.fetchval("SELECT count(*) FROM instance WHERE lifetime_due_at IS NOT NULL"),
     }
 
 
@@ -137,6 +139,7 @@ async def judge(run: Run, verdict: Verdict) -> None:
         await _keys(run, verdict, connection)
         await _deliveries(run, verdict, connection)
         await _failures(run, verdict, connection)
+        await _lifetimes(run, verdict, connection)
         verdict.check(9, *await search_secrets(run.stage, connection))
     processes = list(run.stage.processes.values())
     verdict.check(4, *overlaps(run.stage.runs, processes))
@@ -191,6 +194,14 @@ async def _failures(run: Run, verdict: Verdict, connection: Any) -> None:
     verdict.check(14, ended, own_faults(failures, cancelled=run.load.accounts.cancelled, provider_max_wait=max_wait))
     codes = Counter(f"{failure.kind} {failure.code}" for failure in failures)
     verdict.notes.append("failed: " + (", ".join(f"{name} {many}" for name, many in sorted(codes.items())) or "none"))
+
+
+async def _lifetimes(run: Run, verdict: Verdict, connection: Any) -> None:
+    available = run.breaking.available
+    available.add_stalls(run.stage)
+    checked, wrong, note = await lifetimes.check_lifetimes(connection, available, run.load.accounts.promises)
+    verdict.check(16, checked, wrong)
+    verdict.notes.append(note)
 
 
 async def _records(run: Run, verdict: Verdict, connection: Any) -> None:

@@ -27,7 +27,7 @@ HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
 
 async def extend(world: World, instance_id: UUID, **extension: object):
-    return await extend_lifetime(world.database, instance_id, Extension(**extension), by=world.caller)  # type: ignore[arg-type]
+    return await extend_lifetime(world.database, Target(instance_id), Extension(**extension), by=world.caller)  # type: ignore[arg-type]
 
 
 async def test_extension_moves_the_end_and_its_job(world: World, ready: Ready):
@@ -85,7 +85,7 @@ async def test_other_refusals(world: World, ready: Ready):
     instance_id = await ready(max_duration=HOUR)
     stranger = await world.new_caller("other")
     with pytest.raises(NotFound):
-        await extend_lifetime(world.database, instance_id, Extension(by=HOUR), by=stranger)
+        await extend_lifetime(world.database, Target(instance_id), Extension(by=HOUR), by=stranger)
     with pytest.raises(VersionConflict):
         await extend(world, instance_id, by=HOUR, expected_version=1)
     unlimited = await world.put(InstanceStatus.READY)

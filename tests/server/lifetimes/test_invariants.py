@@ -5,16 +5,18 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 import server.clock
 from server.db.database import Database
-from server.enums import InstanceStatus, OperationKind
+from server.enums import InstanceStatus, LifetimeAction, OperationKind
 from server.instances import transitions
 from server.instances.commands.lifecycle import Target, accept
 from server.lifetimes.repair import repair_lifetimes
-from server.queue.kinds import EndLifetime
+from server.queue.kinds import EndLifetime, Reconcile
 from tests.server.lifetimes.conftest import Ready, age, jobs, run_step
 from tests.support.lifecycle import rescue
+from tests.support.machines import stop_outside
 from tests.support.world import World
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -61,6 +63,36 @@ async def test_reconcile_counts_and_makes_missing_jobs(world: World, ready: Read
     assert await repair_lifetimes(world.database) == 0
 
 
+async def test_reconcile_makes_missing_jobs_also_while_the_provider_is_away(world: World, ready: Ready):
+    instance_id = await ready(max_duration=HOUR)
+    await world.execute("DELETE FROM job")
+    world.outage()
+    await world.enqueue(Reconcile())
+
+    with capture_logs() as logs:
+        await world.work_once()
+
+    assert await jobs(world, instance_id) == 1
+    assert [each["count"] for each in logs if each["event"] == "lifetimes.jobs_missing"] == [1]
+
+
+async def test_row_whose_limits_can_not_be_read_keeps_no_other_from_its_job_and_from_being_compared(
+    world: World, ready: Ready
+):
+    broken, other = await ready("broken", max_duration=HOUR), await ready("other", max_duration=HOUR)
+    await world.execute("DELETE FROM job")
+    await world.execute('UPDATE instance SET lifetime = \'{"max_duration": "soon"}\' WHERE id = $1', broken)
+    await stop_outside(world, (await world.instance(other))["novita_id"])
+    await world.enqueue(Reconcile())
+
+    with capture_logs() as logs:
+        await world.work_once()
+
+    assert [each["instance_id"] for each in logs if each["event"] == "lifetimes.row_failed"] == [broken]
+    assert [each["count"] for each in logs if each["event"] == "lifetimes.jobs_missing"] == [1]
+    assert [(await world.instance(id))["status"] for id in (broken, other)] == ["READY", "EXITED"]
+
+
 async def test_instance_that_an_older_process_has_changed_is_armed_again(world: World, ready: Ready):
     instance_id = await ready(max_duration=HOUR)
     # As an older process leaves it: it knows none of the columns.
@@ -69,6 +101,18 @@ async def test_instance_that_an_older_process_has_changed_is_armed_again(world: 
     assert await repair_lifetimes(world.database) == 1
     row = await world.instance(instance_id)
     assert row["lifetime_due_at"] == row["running_at"] + HOUR
+
+
+async def test_reconcile_gives_a_stopped_instance_no_run_that_would_end_its_next_start(world: World, ready: Ready):
+    instance_id = await ready(max_duration=HOUR, on_end=LifetimeAction.DELETE)
+    await accept(world.database, OperationKind.STOP, Target(instance_id), by=world.caller)
+    await world.work_until_status(instance_id, InstanceStatus.EXITED)
+    await repair_lifetimes(world.database)
+    assert (await world.instance(instance_id))["run_accepted_at"] is None
+
+    await accept(world.database, OperationKind.START, Target(instance_id), by=world.caller)
+    row = await world.instance(instance_id)
+    assert (row["status"], row["lifetime_due_at"], await jobs(world, instance_id)) == ("STARTING", None, 0)
 
 
 async def test_every_change_of_status_keeps_one_job_or_none(world: World, ready: Ready):

@@ -13,6 +13,7 @@ from schema import ids
 from server.clock import now
 from server.enums import InstanceStatus, LifetimeAction
 from server.http.metrics import MetricsEndpoint
+from server.instances.commands.lifecycle import Target
 from server.lifetimes.extend import Extension, extend_lifetime
 from server.lifetimes.heartbeat import Heartbeats
 from server.simulator.faults import Fault, FaultKind
@@ -129,7 +130,7 @@ async def test_heartbeat_after_a_failed_end_takes_it_back(world: World, ready: R
     assert row["lifetime_due_at"] == row["heartbeat_at"] + HOUR
     assert not {"due", "retry_at"} & set(orjson.loads(row["lifetime_state"]))
 
-    # So the next end is a new one, and is told as such.
+    # So the next end is a new one, with an event of its own.
     world.faults()
     await age(world, instance_id, HOUR)
     await run_step(world, instance_id)
@@ -143,7 +144,7 @@ async def test_extension_after_a_failed_end_takes_it_back(world: World, ready: R
     refuse(world, STOP)
     await age(world, instance_id, HOUR)
     await end_fails(world, instance_id)
-    extended = await extend_lifetime(world.database, instance_id, Extension(by=HOUR), by=world.caller)
+    extended = await extend_lifetime(world.database, Target(instance_id), Extension(by=HOUR), by=world.caller)
     assert extended.lifetime_due_at is not None
     assert extended.lifetime_due_at > now() + 59 * MINUTE
     assert not {"due", "retry_at"} & set(extended.lifetime_state or {})

@@ -1,0 +1,370 @@
+"""Ends of lifetimes at their time, metrics of idle instances within their share, and heartbeats.
+
+    python -m bench.lifetimes                       all three
+    python -m bench.lifetimes ends --ends 10000     only one of: ends, idle, heartbeats
+
+`ends`: 10,000 ends within a minute, each announced a minute before, by one `pilotlight worker` with default settings.
+Lateness is taken by a trigger, with the database's clock, when the operation is written. The drain of jobs that do
+nothing is measured by another process, without ends, with all of them armed, and while they are due.
+`idle`: 1,000 instances whose windows are all to be read at once; the simulator counts the calls.
+`heartbeats`: over HTTP, one mutation each, from many connections.
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+from uuid import UUID
+
+import aiohttp
+import asyncpg
+import orjson
+import psutil
+import uvloop
+
+from bench.create import PILOTLIGHT, _ready, _start, _token
+from bench.monitor import _calls
+from schema import ids
+from server.clock import new_id
+from server.db.embedded.server import EmbeddedPostgres
+from server.db.migrate import upgrade
+from server.simulator.options import SimulatorOptions
+from server.simulator.requests import ApiRequest
+from server.simulator.routes.create_instance import create_instance
+from server.simulator.server import Simulator
+
+SPREAD, ANNOUNCED = 60.0, 60.0  # seconds
+LATENESS_MAX = 5.0  # seconds, p99
+DRAIN_MIN = 0.9
+BEATS_MIN = 2000.0  # a second
+DRAINED, ROUNDS = 20_000, 3
+
+AUDIT = """
+    CREATE TABLE bench_due (instance_id uuid PRIMARY KEY, at timestamptz NOT NULL);
+    CREATE TABLE bench_end (instance_id uuid PRIMARY KEY, at timestamptz NOT NULL DEFAULT clock_timestamp());
+    CREATE FUNCTION bench_note() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO bench_end (instance_id) VALUES (NEW.instance_id);
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER bench_ended AFTER INSERT ON operation FOR EACH ROW EXECUTE FUNCTION bench_note();
+"""
+READY = """
+    INSERT INTO instance (id, project_id, name, status, product_name, gpu_count, rootfs_size_gb, billing, image,
+        novita_id, novita_status, running_at, ready_at, run_accepted_at, lifetime, lifetime_state, lifetime_due_at,
+        lifetime_action, lifetime_reason)
+    VALUES ($1, $2, $3, 'READY', 'RTX 4090 24GB', 1, 60, 'SPOT', 'nginx', $3, 'running', now(), now(), now(), $4::jsonb,
+        '{}', now() + interval '1 d', 'STOP', $5)
+"""
+JOB = """
+    INSERT INTO job (kind, args, priority, project_id, instance_id, unique_key, run_at, due_at, pause)
+    SELECT 'END_LIFETIME', jsonb_build_object('instance_id', id), 0, project_id, id, 'lifetime ' || id,
+        now() + interval '1 d', now() + interval '1 d', NULL
+    FROM instance
+"""
+# The first announcement was sent; the last one is 60 s before each end.
+ARM = """
+    WITH due AS (
+        SELECT id, now() + make_interval(secs => $1 + $2 * (row_number() OVER (ORDER BY id)) / many) AS at
+        FROM instance, (SELECT count(*) AS many FROM instance) AS counted
+    ), armed AS (
+        UPDATE instance SET run_accepted_at = at - interval '1 h', lifetime_due_at = at,
+            lifetime_state = jsonb_build_object('told', jsonb_build_array(at, 1))
+        FROM due WHERE due.id = instance.id RETURNING instance.id, at
+    ), noted AS (
+        INSERT INTO bench_due SELECT id, at FROM armed
+    )
+    UPDATE job SET run_at = at - interval '60 s', due_at = at - interval '60 s' FROM armed
+    WHERE unique_key = 'lifetime ' || armed.id
+"""
+LATENESS = """
+    SELECT extract(epoch FROM bench_end.at - bench_due.at)::float8 AS late
+    FROM bench_due JOIN bench_end USING (instance_id)
+"""
+
+
+@dataclass
+class Stage:
+    """The database, the provider and the settings of our processes."""
+
+    stack: AsyncExitStack
+    home: Path
+    url: str
+    provider: str
+    machines: list[str]
+    connection: Any
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "DATABASE_URL": self.url,
+            "NOVITA_API_KEY": "sk_bench",
+            "NOVITA_API_BASE_URL": self.provider,
+            "RECONCILE_INTERVAL": "1h",
+            "LOG_LEVEL": "warning",
+        }
+
+    async def fill(self, limits: dict[str, Any], reason: str) -> None:
+        project = new_id()
+        await self.connection.execute("INSERT INTO project (id, name) VALUES ($1, $2)", project, project.hex)
+        shown = json.dumps(limits)
+        await self.connection.executemany(READY, [(new_id(), project, each, shown, reason) for each in self.machines])
+        await self.connection.execute(JOB)
+        await self.connection.execute("VACUUM ANALYZE instance, job")
+
+    def work(self) -> psutil.Process:
+        return psutil.Process(_start(self.stack, [PILOTLIGHT, "worker"], self.env).pid)
+
+    async def drain(self, rounds: int = ROUNDS) -> float:
+        """Jobs a second of a process of its own; the median of some rounds."""
+        return statistics.median([await self._drain() for _ in range(rounds)])
+
+    async def _drain(self) -> float:
+        command = [sys.executable, "-m", "bench.queue_peers", "pilotlight", self.url, "drain", "100", str(DRAINED)]
+        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, env=os.environ)
+        output, _ = await process.communicate()
+        return float(output.decode().strip().splitlines()[-1])
+
+
+async def stage_for(stack: AsyncExitStack, machines: int) -> Stage:
+    home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pilotlight-bench-")))
+    url = (await stack.enter_async_context(EmbeddedPostgres(home / "postgres", durable=True))).url
+    await upgrade(url)
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=simulate, args=(machines, theirs), daemon=True)
+    process.start()
+    stack.callback(process.join, 10)
+    stack.callback(ours.send, None)
+    provider, made = await asyncio.to_thread(ours.recv)
+    connection = await asyncpg.connect(url)
+    stack.push_async_callback(connection.close)
+    return Stage(stack, home, url, provider, made, connection)
+
+
+def simulate(size: int, pipe: Connection) -> None:
+    uvloop.run(_simulate(size, pipe))
+
+
+async def _simulate(size: int, pipe: Connection) -> None:
+    """Machines that run."""
+    async with Simulator(SimulatorOptions(speed=10_000, stock_factor=100_000, max_listeners=0)) as simulator:
+        world = simulator.world
+        product, cluster = next(iter(world.catalog.total))
+        body: dict[str, Any] = {
+            "productId": product, "clusterId": cluster, "gpuNum": 1, "rootfsSize": 60, "imageUrl": "nginx",
+            "kind": "gpu", "ports": "80/http",
+        }  # fmt: skip
+        for number in range(size):
+            named = orjson.dumps({**body, "name": f"bench-{number:08d}"})
+            create_instance(world, ApiRequest("POST /gpu/instance/create", raw_body=named))
+        while not all(each.status == "running" for each in world.instances.values()):
+            await asyncio.sleep(0.2)
+            world.advance()
+        world.set_speed(1.0)
+        pipe.send((simulator.url, list(world.instances)))
+        await asyncio.to_thread(pipe.recv)
+
+
+async def measure_ends(many: int, *, with_drain: bool) -> bool:
+    is_good = True
+    for is_drained in (False, True) if with_drain else (False,):
+        async with AsyncExitStack() as stack:
+            stage = await stage_for(stack, many)
+            await stage.connection.execute(AUDIT)
+            worker = stage.work()
+            free = await stage.drain() if is_drained else 0.0
+            await stage.fill({"max_duration": "PT1H", "on_end": "STOP", "warn_before": "PT10M"}, "MAX_DURATION")
+            armed = await stage.drain() if is_drained else 0.0
+            await asyncio.sleep(3)
+            await stage.connection.execute(ARM, 10.0 + ANNOUNCED, SPREAD * many / 10_000)
+            await asyncio.sleep(10 + ANNOUNCED)
+            used, began = sum(worker.cpu_times()[:2]), time.monotonic()
+            rates: list[float] = []
+            deadline = began + SPREAD + 60
+            while await stage.connection.fetchval("SELECT count(*) FROM bench_end") < many:
+                if time.monotonic() > deadline:
+                    break
+                if is_drained and time.monotonic() - began < SPREAD:
+                    rates.append(await stage.drain(1))
+                await asyncio.sleep(0.5)
+            used = sum(worker.cpu_times()[:2]) - used
+            is_good = await _judge_ends(stage, many, used, free, armed, rates) and is_good
+    return is_good
+
+
+async def _judge_ends(stage: Stage, many: int, used: float, free: float, armed: float, rates: list[float]) -> bool:
+    late = sorted(row["late"] for row in await stage.connection.fetch(LATENESS))
+    if len(late) < many:
+        print(f"FAIL: only {len(late):,} of {many:,} ends were accepted")
+        return False
+    cuts = statistics.quantiles(late, n=100)
+    is_early, is_late = late[0] < 0, cuts[98] > LATENESS_MAX
+    print(
+        f"{'FAIL' if is_early or is_late else 'pass'}  {many:,} ends{' beside a drain' if rates else ''}: late by p50"
+        f" {cuts[49]:.3f} s, p99 {cuts[98]:.3f} s, at most {late[-1]:.3f} s; earliest {late[0]:+.3f} s;"
+        f" worker {used / many * 1000:.2f} ms CPU each",
+        flush=True,
+    )
+    if not rates:
+        return not is_early and not is_late
+    beside = statistics.median(rates)
+    for words, rate in (("armed", armed), ("due", beside)):
+        ratio = rate / free
+        verdict = "" if words == "due" else ("pass  " if ratio >= DRAIN_MIN else "FAIL  ")
+        print(f"{verdict}drain with {many:,} ends {words}: {rate:,.0f} jobs/s, {ratio:.2f} of {free:,.0f} without")
+    return armed / free >= DRAIN_MIN and not is_early and not is_late
+
+
+async def measure_idle(many: int = 1000, seconds: float = 90.0) -> bool:
+    async with AsyncExitStack() as stack:
+        stage = await stage_for(stack, many)
+        limits = {"on_end": "STOP", "warn_before": "PT10M", "idle": {"window": "PT30M", "grace": "PT15M"}}
+        await stage.fill(limits, "IDLE")
+        await stage.connection.execute(
+            "UPDATE instance SET run_accepted_at = now() - interval '3 h', lifetime_due_at = now()"
+        )
+        await stage.connection.execute("UPDATE job SET run_at = now(), due_at = now()")
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        stage.work()
+        while not _metrics(await _calls(session, stage.provider)):  # noqa: ASYNC110 - seen from outside
+            await asyncio.sleep(0.2)
+        before, began = _metrics(await _calls(session, stage.provider)), time.monotonic()
+        await asyncio.sleep(seconds)
+        calls = _metrics(await _calls(session, stage.provider)) - before
+        minute = calls * 60 / (time.monotonic() - began)
+        stops = await stage.connection.fetchval("SELECT count(*) FROM operation")
+        is_good = 0 < minute <= 20.0 + 60 / seconds
+        print(
+            f"{'pass' if is_good else 'FAIL'}  {many:,} idle-watched instances, all to be read: {minute:.1f} calls of"
+            f" metrics a minute, at most 20 (METRICS_SHARE of NOVITA_RATE_LIMIT); {stops} ended",
+            flush=True,
+        )
+        return is_good
+
+
+def _metrics(calls: dict[str, int]) -> int:
+    return sum(many for route, many in calls.items() if "metrics" in route)
+
+
+async def measure_beats(processes: int, seconds: float = 8.0, connections: int = 64) -> bool:
+    async with AsyncExitStack() as stack:
+        stage = await stage_for(stack, 1000)
+        await stage.fill({"heartbeat": "PT1H", "on_end": "STOP", "warn_before": "PT10M"}, "HEARTBEAT")
+        token = await _token(stage.url)
+        await stage.connection.execute("UPDATE instance SET project_id = (SELECT project_id FROM token)")
+        urls: list[str] = []
+        for number in range(processes):
+            ready = stage.home / f"ready-{number}.json"
+            _start(stack, [PILOTLIGHT, "serve", "--port", "0", "--ready-file", str(ready)], stage.env)
+            urls.append(await _ready(ready))
+        rows = await stage.connection.fetch("SELECT id, version, updated_at FROM instance ORDER BY id")
+        events = "SELECT (SELECT count(*) FROM event) + (SELECT count(*) FROM outbox)"
+        told = await stage.connection.fetchval(events)
+        await _beat(urls, token, [row["id"] for row in rows], 2.0, connections)
+        done, took = await _beat(urls, token, [row["id"] for row in rows], seconds, connections)
+        after = await stage.connection.fetch("SELECT id, version, updated_at FROM instance ORDER BY id")
+        beaten = await stage.connection.fetchval("SELECT count(*) FROM instance WHERE heartbeat_at IS NOT NULL")
+        is_silent = after == rows and await stage.connection.fetchval(events) == told
+        rate = done / took
+        is_good = rate >= BEATS_MIN and is_silent and beaten == len(rows)
+        print(
+            f"{'pass' if is_good else 'FAIL'}  heartbeats over HTTP, {processes} API processes: {rate:,.0f} a second"
+            f" (at least {BEATS_MIN:,.0f}); {'no event, no version' if is_silent else 'ROWS OR EVENTS CHANGED'}",
+            flush=True,
+        )
+        return is_good
+
+
+async def _beat(
+    urls: list[str], token: str, instances: list[UUID], seconds: float, connections: int
+) -> tuple[int, float]:
+    began = time.perf_counter()
+    beaters: list[Beater] = []
+    loop = asyncio.get_running_loop()
+    for number in range(connections):
+        parts = urlsplit(urls[number % len(urls)])
+        requests = [_request(parts.netloc, token, each) for each in instances[number::connections]]
+
+        def beater(requests: list[bytes] = requests) -> Beater:
+            return Beater(requests, lambda: time.perf_counter() - began < seconds)
+
+        _, protocol = await loop.create_connection(beater, parts.hostname, parts.port)
+        beaters.append(protocol)
+    await asyncio.gather(*(each.is_over for each in beaters))
+    return sum(each.done for each in beaters), time.perf_counter() - began
+
+
+def _request(host: str, token: str, instance_id: UUID) -> bytes:
+    query = "mutation ($id: ID!) { heartbeat(input: {id: $id}) { nextAt errors { code } } }"
+    body = orjson.dumps({"query": query, "variables": {"id": ids.format_id(ids.INSTANCE, instance_id)}})
+    head = (
+        f"POST /graphql HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+class Beater(asyncio.Protocol):
+    """One connection that sends the next heartbeat when the last was answered."""
+
+    def __init__(self, requests: list[bytes], goes_on: Callable[[], bool]) -> None:
+        self._requests, self._goes_on = requests, goes_on
+        self.done, self._answer = 0, b""
+        self.is_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.WriteTransport", transport)
+        self._transport.write(self._requests[0])
+
+    def data_received(self, data: bytes) -> None:
+        self._answer += data
+        if not data.endswith(b"}}}"):  # the answer's last bytes
+            return
+        answer, self._answer = self._answer, b""
+        if b'"nextAt":"' not in answer or b'"errors":[]' not in answer:
+            self.is_over.set_exception(RuntimeError(answer.decode()))
+            self._transport.close()
+            return
+        self.done += 1
+        if self._goes_on():
+            self._transport.write(self._requests[self.done % len(self._requests)])
+        else:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.is_over.done():
+            self.is_over.set_result(None)
+
+
+async def main(given: argparse.Namespace) -> bool:
+    is_good = True
+    if given.what in ("all", "ends"):
+        is_good = await measure_ends(given.ends, with_drain=not given.without_drain) and is_good
+    if given.what in ("all", "idle"):
+        is_good = await measure_idle() and is_good
+    if given.what in ("all", "heartbeats"):
+        is_good = await measure_beats(given.processes) and is_good
+    return is_good
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=("all", "ends", "idle", "heartbeats"), default="all")
+    parser.add_argument("--ends", type=int, default=10_000)
+    parser.add_argument("--without-drain", action="store_true", help="only how late the ends are")
+    parser.add_argument("--processes", type=int, default=1, help="API processes that take heartbeats")
+    sys.exit(0 if uvloop.run(main(parser.parse_args())) else 1)
