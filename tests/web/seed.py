@@ -1,9 +1,11 @@
 """Seeds a small fleet with an example of everything, for screenshots and for tests of every view."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+import asyncpg
 
 from tests.support.processes import Up, control
 from tests.support.waiting import until
@@ -13,6 +15,18 @@ CREATE = """
       createInstance(input: $input) { instance { id } errors { code message } }
     }
 """
+OBJECTS = """
+    mutation {
+      createTemplate(input: {name: "llama-serving", image: "vllm/vllm-openai:v0.9", ports: [{port: 8000}]}) {
+        errors { code } }
+      createNetwork(input: {name: "training", region: "AS-SGP-02"}) { errors { code } }
+      prewarmImage(input: {image: "vllm/vllm-openai:v0.9", region: "AS-SGP-02", productNames: ["RTX 4090 24GB"],
+                           note: "for the nightly run"}) { errors { code } }
+      createWebhook(input: {url: "http://127.0.0.1:9/project", types: ["balance.low", "instance.failed"]}) {
+        errors { code } }
+    }
+"""
+CREATE_VOLUME = "mutation ($input: CreateVolumeInput!) { createVolume(input: $input) { errors { code message } } }"
 STATUS = "query ($id: ID!) { instance(id: $id) { status } }"
 FLEET = (
     ("llama-70b-serving", "H100 SXM 80GB", 2, {"team": "research"}),
@@ -22,6 +36,21 @@ FLEET = (
     ("notebook-jun", "RTX 3090 24GB", 1, {"owner": "jun"}),
     ("render-farm-1", "RTX 5090 32GB", 1, {"team": "media"}),
 )
+
+
+# As reconcile does when it finds the balance low.
+ANNOUNCE = """
+    INSERT INTO outbox (id, type, project_id, data)
+    SELECT gen_random_uuid(), 'balance.low', id, '{"values": {"balanceMicros": 50000000, "runwaySeconds": 9000}}'
+    FROM project WHERE name = 'default'
+"""
+
+
+async def announce(running: Up) -> None:
+    """Write an event of the project."""
+    connection = await asyncpg.connect(running.ready["databaseUrl"])
+    await connection.execute(ANNOUNCE)
+    await connection.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +94,9 @@ async def seed(running: Up) -> Seeded:
         made = [await create(*each) for each in FLEET]
         for id in made:
             await until_status(id, "READY")
+        await ask(OBJECTS)
+        await control(running.ready["simulatorUrl"], "balance", {"available": 500_000, "charged": False})
+        await announce(running)
         await ask("mutation ($id: ID!) { stopInstance(input: {id: $id}) { errors { code } } }", id=made[4])
         await until_status(made[4], "EXITED")
 
@@ -85,4 +117,23 @@ async def seed(running: Up) -> Seeded:
             image="no/such",
         )
         await until_status(failed, "FAILED")
+        await create_volumes(ask)
         return Seeded(ready=made[0], failed=failed)
+
+
+async def create_volumes(ask: Callable[..., Awaitable[dict[str, Any]]]) -> None:
+    """One that an instance has, and a free one."""
+    for name, size in (("models", 500), ("datasets-and-checkpoints", 2000)):
+        given = {"name": name, "region": "US-CA-06", "sizeGb": size}
+        payload = (await ask(CREATE_VOLUME, input=given))["createVolume"]
+        assert payload["errors"] == [], payload
+
+    async def are_available() -> bool:
+        shown = (await ask("{ volumes { nodes { id name status } } }"))["volumes"]["nodes"]
+        return all(volume["status"] == "AVAILABLE" for volume in shown)
+
+    await until(are_available, within=60)
+    volumes = (await ask("{ volumes { nodes { id name } } }"))["volumes"]["nodes"]
+    mounts = [{"id": each["id"], "mountPath": "/models"} for each in volumes if each["name"] == "models"]
+    given = {"name": "with-models", "productName": "RTX 4090 24GB", "image": "nginx", "ports": [], "volumes": mounts}
+    assert (await ask(CREATE, input=given))["createInstance"]["errors"] == []

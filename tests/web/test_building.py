@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from server.cli import build_pages
 from server.cli.build_pages import Builder, BuildFailed, Source, build, find_npm
 from server.http.pages import BuildStatus
+from tests.support.processes import ROOT, control, up
 from tests.support.waiting import until
 
 # Counts its own builds, and puts dist into place at the end as the real ones do.
@@ -103,6 +105,23 @@ async def test_where_there_is_no_clone_there_is_nothing_to_build(tmp_path: Path)
         await until(lambda: builder.status is BuildStatus.ABSENT)
 
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_up_builds_the_pages_of_its_clone_if_the_setting_says_so(page: Source, migrated_home: Path):
+    clone = page.folder / "clone"
+    clone.mkdir()
+    for name in ("server", "schema", "migrations", "alembic.ini"):
+        (clone / name).symlink_to(ROOT / name)
+    (clone / "web").symlink_to(page.folder)
+    command = (sys.executable, "-c", "from server.cli.main import main; main()")
+    env = {"BUILD_PAGES": "true", "PYTHONPATH": str(clone), "SIMULATOR_SPEED": "20"}
+
+    async with up(migrated_home, env=env, command=command) as running:
+        await until((page.folder / "dist" / ".stamp").exists, within=60)
+        simulator = await control(running.ready["simulatorUrl"], "state")
+
+    assert _builds(page) == 1
+    assert simulator["speed"] == 20
 
 
 def _builds(page: Source) -> int:

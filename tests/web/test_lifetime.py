@@ -24,6 +24,9 @@ async def test_the_next_end_counts_down_is_sorted_and_extended(servant: Servant,
     await page.click("a:has-text('soon')")
     await page.wait(".ends:has-text('stops in 59m')")
     await page.wait(".gpu-chart svg")
+    tops = "[...document.querySelectorAll('.buttons .button')].slice(0, 2).map((each) => each.offsetTop)"
+    first, second = await page.evaluate(tops)
+    assert first == second  # the presets stand beside +1 h
     await page.click("button:has-text('+1 h')")
     await page.wait(".ends:has-text('stops in 1h 59m')")
     assert (await ask(running, READ, id=ids[1]))["instance"]["lifetime"]["next"]["reason"] == "MAX_DURATION"

@@ -212,6 +212,27 @@ async def test_without_a_development_token_the_page_asks_for_one(servant: Servan
     assert await page.evaluate("sessionStorage.length") == 1
 
 
+PAUSE = "mutation ($input: JobKindInput!) { %sJobs(input: $input) { errors { code } } }"
+
+
+async def test_a_create_shows_its_place_in_line_and_when_it_is_expected(servant: Servant, running: Up):
+    creates = {"kind": "CREATE_INSTANCE"}
+    await ask(running, PAUSE % "pause", input=creates)
+    ids = [await _create(running, name=f"waits-{number}") for number in range(3)]
+    base = running.graphql_url.removesuffix("/graphql")
+    page = await servant.open("waiting", f"{base}/#/instances/{ids[-1]}")
+
+    document = "query ($id: ID!) { instance(id: $id) { openOperation { queue { position } } } }"
+    place = (await ask(running, document, id=ids[-1]))["instance"]["openOperation"]["queue"]["position"]
+    assert place >= 3
+    await page.wait(f".progress:has-text('Number {place} in line, begins'):has-text('; ready')")
+
+    # A fast simulator may have it ready before the page is drawn again; then there is no progress any more.
+    await ask(running, PAUSE % "resume", input=creates)
+    await page.wait(".progress:has-text('in line')", state="detached")
+    assert await page.report(base) == {"problems": [], "otherHosts": []}
+
+
 async def _create(running: Up, *, name: str, image: str = "nginx") -> str:
     created = await ask(
         running,

@@ -12,8 +12,8 @@ HOSTILE = '<img src=x onerror="window.hacked=1"><b>&amp;'
 
 
 async def test_a_token_that_is_revoked_ends_the_page_and_says_so(servant: Servant, running: Up):
-    id, secret = await _token(running, "passing", "OPERATOR")
-    page = await _signed_in(servant, running, "revoked", secret)
+    id, secret = await new_token(running, "passing", "OPERATOR")
+    page = await signed_in(servant, running, "revoked", secret)
 
     await _ask(running, "mutation ($id: ID!) { revokeToken(input: {id: $id}) { errors { code } } }", id=id)
 
@@ -23,8 +23,8 @@ async def test_a_token_that_is_revoked_ends_the_page_and_says_so(servant: Servan
 
 async def test_a_reader_is_offered_no_action(servant: Servant, running: Up):
     instance = await _create(running, "looked-at")
-    _, secret = await _token(running, "reader", "READER")
-    page = await _signed_in(servant, running, "reader", secret)
+    _, secret = await new_token(running, "reader", "READER")
+    page = await signed_in(servant, running, "reader", secret)
     base = page_of(running)
 
     await page.goto(f"{base}/#/instances/{instance}")
@@ -74,7 +74,7 @@ async def test_pausing_a_job_kind_is_shown_in_every_browser(servant: Servant, ru
     await page.wait("tr:has-text('Create instance') .chip:has-text('Paused')", state="detached")
 
 
-async def _signed_in(servant: Servant, running: Up, name: str, secret: str) -> Browser:
+async def signed_in(servant: Servant, running: Up, name: str, secret: str) -> Browser:
     """A page that was handed no token, because of the name that it was asked for by."""
     page = await servant.open(name, page_of(running))
     await page.wait(".sign-in")
@@ -88,7 +88,7 @@ def page_of(running: Up) -> str:
     return running.graphql_url.removesuffix("/graphql").replace("127.0.0.1", "rebound.localhost")
 
 
-async def _token(running: Up, name: str, role: str) -> tuple[str, str]:
+async def new_token(running: Up, name: str, role: str) -> tuple[str, str]:
     created = await _ask(
         running,
         "mutation ($input: CreateTokenInput!) { createToken(input: $input) { token { id } secret errors { code } } }",

@@ -21,7 +21,7 @@ async def test_every_view_is_well_in_both_themes_wide_and_narrow(running: Up):
     said = await run_node("e2e/tour.mjs", base, "--ready", seeded.ready, "--failed", seeded.failed)
 
     report: dict[str, Any] = json.loads(said)
-    assert len(report["visited"]) == 40
+    assert len(report["visited"]) == 64
     assert report["problems"] == []
     assert report["otherHosts"] == []
     assert report["overflowing"] == []

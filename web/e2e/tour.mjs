@@ -19,6 +19,9 @@ const VIEWS = [
   { name: "instance-failed", hash: `#/instances/${values.failed}`, until: ".banner.bad", tabs: ["operations", "webhooks", "events"] },
   { name: "create", hash: "#/create", until: ".candidates li" },
   { name: "market", hash: "#/market", until: ".offer" },
+  { name: "volumes", hash: "#/volumes", until: ".volumes tbody tr" },
+  { name: "account", hash: "#/account", until: ".tab-panel tbody tr", tabs: values.shots ? ["registries", "networks", "prewarms", "images"] : ["registries", "images"] },
+  { name: "events", hash: "#/events", until: ".tab-panel tbody tr", tabs: ["webhooks"] },
   { name: "jobs", hash: "#/jobs", until: ".kinds tbody tr" },
   { name: "settings", hash: "#/settings", until: ".facts .chip" },
 ].filter((view) => !view.hash.endsWith("undefined"));

@@ -9,6 +9,7 @@ import { type Theme, theme } from "./theme.ts";
 import { Confirmation } from "./ui/confirm.tsx";
 import { ConnectionState } from "./ui/connection.tsx";
 import { Flame, Icon, type IconName } from "./ui/icons.tsx";
+import { lazy } from "./ui/lazy.tsx";
 import { Toasts } from "./ui/toasts.tsx";
 import { CreateView } from "./views/create.tsx";
 import { FleetView } from "./views/fleet.tsx";
@@ -17,11 +18,19 @@ import { JobsView } from "./views/jobs.tsx";
 import { MarketView } from "./views/market.tsx";
 import { SettingsView } from "./views/settings.tsx";
 import { SignIn } from "./views/sign-in.tsx";
+import { VolumesView } from "./views/volumes.tsx";
+
+// Views that few visits need are loaded when they are opened.
+const AccountView = lazy(async () => (await import("./views/account.tsx")).AccountView);
+const EventsView = lazy(async () => (await import("./views/events.tsx")).EventsView);
 
 const NAVIGATION: readonly { view: Route["view"]; hash: string; text: string; icon: IconName }[] = [
   { view: "fleet", hash: "#/", text: "Fleet", icon: "fleet" },
   { view: "create", hash: "#/create", text: "Create", icon: "create" },
   { view: "market", hash: "#/market", text: "Market", icon: "market" },
+  { view: "volumes", hash: "#/volumes", text: "Volumes", icon: "volumes" },
+  { view: "account", hash: "#/account", text: "Account", icon: "account" },
+  { view: "events", hash: "#/events", text: "Events", icon: "pulse" },
   { view: "jobs", hash: "#/jobs", text: "Jobs", icon: "jobs" },
   { view: "settings", hash: "#/settings", text: "Settings", icon: "settings" },
 ];
@@ -107,6 +116,12 @@ function View({ route }: { route: Route }) {
       return <CreateView key={`${route.product} ${route.region}`} product={route.product} region={route.region} />;
     case "market":
       return <MarketView />;
+    case "volumes":
+      return <VolumesView />;
+    case "account":
+      return <AccountView tab={route.tab} />;
+    case "events":
+      return <EventsView tab={route.tab} />;
     case "jobs":
       return <JobsView />;
     case "settings":

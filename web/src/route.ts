@@ -2,7 +2,8 @@
 import { signal } from "@preact/signals";
 
 export type Route =
-  | { readonly view: "fleet" | "market" | "jobs" | "settings" }
+  | { readonly view: "fleet" | "market" | "volumes" | "jobs" | "settings" }
+  | { readonly view: "account" | "events"; readonly tab: string | null }
   | { readonly view: "create"; readonly product: string | null; readonly region: string | null }
   | { readonly view: "instance"; readonly id: string };
 
@@ -20,7 +21,8 @@ export function read(hash: string): Route {
     const parameters = new URLSearchParams(query);
     return { view: "create", product: parameters.get("product"), region: parameters.get("region") };
   }
-  if (first === "market" || first === "jobs" || first === "settings") return { view: first };
+  if (first === "market" || first === "volumes" || first === "jobs" || first === "settings") return { view: first };
+  if (first === "account" || first === "events") return { view: first, tab: second ?? null };
   if (first === "work") return { view: "jobs" }; // the view's former address, which may be bookmarked
   return { view: "fleet" };
 }

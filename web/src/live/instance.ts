@@ -18,6 +18,8 @@ export type InstanceFeed =
 const MAX_ENTRIES = 2000;
 // One change causes several events; fields they do not carry are requested once, after the last of them.
 const REFRESH_DELAY = 150;
+// Nothing happens to a create that waits in line, but its place changes.
+const PLACE_DELAY = 10_000;
 
 export function followInstance(id: string, update: (feed: InstanceFeed) => void): () => void {
   let isOver = false;
@@ -28,10 +30,14 @@ export function followInstance(id: string, update: (feed: InstanceFeed) => void)
   let timer: ReturnType<typeof setTimeout> | undefined;
 
   const show = () => {
-    if (!isOver && instance) update({ phase: "loaded", instance, entries, refresh });
+    if (isOver || !instance) return;
+    update({ phase: "loaded", instance, entries, refresh });
+    if (instance.operations.some(({ queue }) => queue)) refreshAfter(PLACE_DELAY);
   };
 
-  const refresh = () => {
+  const refresh = () => refreshAfter(REFRESH_DELAY);
+
+  const refreshAfter = (delay: number) => {
     clearTimeout(timer);
     timer = setTimeout(async () => {
       // A permanent error is ignored: events still update the view, and the next one refreshes again.
@@ -41,7 +47,7 @@ export function followInstance(id: string, update: (feed: InstanceFeed) => void)
       if (instance && loaded.version < instance.version) instance = { ...loaded, ...stateOf(instance) };
       else instance = loaded;
       show();
-    }, REFRESH_DELAY);
+    }, delay);
   };
 
   const read = () => withRetry(async () => (await request(InstanceDetail, { id })).instance);
@@ -101,7 +107,7 @@ export function followInstance(id: string, update: (feed: InstanceFeed) => void)
       const known = instance.operations.find((each) => each.id === operation.id);
       const operations = known
         ? instance.operations.map((each) => (each.id === operation.id && operation.version > each.version ? { ...each, ...operation } : each))
-        : [{ ...operation, attempts: [] }, ...instance.operations];
+        : [{ ...operation, queue: null, attempts: [] }, ...instance.operations];
       instance = { ...instance, operations };
     }
   };

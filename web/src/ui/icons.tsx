@@ -5,6 +5,8 @@ const PATHS = {
   fleet: "M4 5h16v5H4zM4 14h16v5H4zM8 7.5h.01M8 16.5h.01",
   create: "M12 5v14M5 12h14",
   market: "M4 19V9M10 19V5M16 19v-7M21 19H3",
+  account: "M3 7h18v12H3zM3 11h18M7 15h4",
+  volumes: "M4 6c0-1.7 3.6-3 8-3s8 1.3 8 3-3.6 3-8 3-8-1.3-8-3zM4 6v12c0 1.7 3.6 3 8 3s8-1.3 8-3V6M4 12c0 1.7 3.6 3 8 3s8-1.3 8-3",
   jobs: "M12 4l8 4-8 4-8-4 8-4zM4 12l8 4 8-4M4 16l8 4 8-4",
   settings: "M4 7h9M17 7h3M4 17h3M11 17h9M13 7a2 2 0 1 0 4 0 2 2 0 1 0-4 0M7 17a2 2 0 1 0 4 0 2 2 0 1 0-4 0",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",

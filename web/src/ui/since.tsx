@@ -1,4 +1,4 @@
-// The time since a moment, updated every second.
+// The time since a moment, or until one, updated every second.
 import { duration, moment } from "../format.ts";
 import { now } from "../live/now.ts";
 
@@ -7,6 +7,16 @@ export function Since({ at, until }: { at: string; until?: string | null | undef
   return (
     <time dateTime={at} title={moment(at)}>
       {duration(end - Date.parse(at))}
+    </time>
+  );
+}
+
+// For estimates: one that has passed was wrong, and says nothing more.
+export function Until({ at }: { at: string }) {
+  const left = Date.parse(at) - now.value;
+  return (
+    <time dateTime={at} title={moment(at)}>
+      {left < 1000 ? "any moment" : `in about ${duration(left)}`}
     </time>
   );
 }

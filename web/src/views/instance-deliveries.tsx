@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { messageOf, request, requestWithRetry } from "../api/request.ts";
 import { subscribe } from "../api/subscriptions.ts";
-import { Deliveries as DeliveriesQuery, type DeliveriesResult, type DeliveryStatus, RedeliverWebhook, WatchJobStats } from "../generated/api.ts";
+import { Deliveries as DeliveriesQuery, type DeliveryRow, type DeliveryStatus, RedeliverWebhook, WatchJobStats } from "../generated/api.ts";
 import { moment, words } from "../format.ts";
 import type { Detail } from "../live/instance.ts";
 import { runMutation } from "../live/run-mutation.ts";
@@ -10,12 +10,10 @@ import { may } from "../live/viewer.ts";
 import { Chip, type Tone } from "../ui/chip.tsx";
 import { Empty, Problem } from "../ui/parts.tsx";
 
-type Delivery = DeliveriesResult["webhookDeliveries"]["nodes"][number];
-
 const TONES: Record<DeliveryStatus, Tone> = { PENDING: "active", DELIVERED: "good", FAILED: "bad" };
 
 export function Deliveries({ instance, lastEventId }: { instance: Detail; lastEventId: string | undefined }) {
-  const [deliveries, setDeliveries] = useState<readonly Delivery[] | null>(null);
+  const [deliveries, setDeliveries] = useState<readonly DeliveryRow[] | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [revision, setRevision] = useState(0);
 
@@ -58,31 +56,37 @@ export function Deliveries({ instance, lastEventId }: { instance: Detail; lastEv
   }
   return (
     <div class="panel">
-      <table class="grid-table cards-on-phone">
-        <caption class="hidden">Deliveries, newest first</caption>
-        <thead>
-          <tr>
-            <th scope="col">Event</th>
-            <th scope="col">Status</th>
-            <th scope="col">Attempts</th>
-            <th scope="col">Last response</th>
-            <th scope="col">Created</th>
-            <th scope="col">
-              <span class="hidden">Actions</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {deliveries.map((delivery) => (
-            <Line key={delivery.id} delivery={delivery} />
-          ))}
-        </tbody>
-      </table>
+      <DeliveryTable deliveries={deliveries} />
     </div>
   );
 }
 
-function Line({ delivery }: { delivery: Delivery }) {
+export function DeliveryTable({ deliveries }: { deliveries: readonly DeliveryRow[] }) {
+  return (
+    <table class="grid-table cards-on-phone">
+      <caption class="hidden">Deliveries, newest first</caption>
+      <thead>
+        <tr>
+          <th scope="col">Event</th>
+          <th scope="col">Status</th>
+          <th scope="col">Attempts</th>
+          <th scope="col">Last response</th>
+          <th scope="col">Created</th>
+          <th scope="col">
+            <span class="hidden">Actions</span>
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {deliveries.map((delivery) => (
+          <Line key={delivery.id} delivery={delivery} />
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+function Line({ delivery }: { delivery: DeliveryRow }) {
   const last = delivery.attempts.at(-1);
   const redeliver = () =>
     runMutation(async () => (await requestWithRetry(RedeliverWebhook, { input: { id: delivery.id } })).redeliverWebhook.errors, { rejected: "Redelivery rejected" });

@@ -254,6 +254,14 @@ function Details({ instance }: { instance: Detail }) {
         )}
         <dt>Root disk</dt>
         <dd>{instance.rootfsSizeGb} GB</dd>
+        {instance.volumes.length > 0 && (
+          <>
+            <dt>Volumes</dt>
+            <dd>
+              <a href="#/volumes">{instance.volumes.map((volume) => volume.mountPath).join(", ")}</a>
+            </dd>
+          </>
+        )}
         <dt>Ports</dt>
         <dd>{ports || "none"}</dd>
         <dt>Billing</dt>

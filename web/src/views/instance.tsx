@@ -7,7 +7,7 @@ import { explain, money, perMonth, words } from "../format.ts";
 import { StatusChip } from "../ui/chip.tsx";
 import { Icon, type IconName } from "../ui/icons.tsx";
 import { Empty, Problem, Tabs } from "../ui/parts.tsx";
-import { Since } from "../ui/since.tsx";
+import { Since, Until } from "../ui/since.tsx";
 import { Deliveries } from "./instance-deliveries.tsx";
 import { Operations } from "./instance-operations.tsx";
 import { Overview } from "./instance-overview.tsx";
@@ -176,6 +176,7 @@ function Progress({ instance }: { instance: Detail }) {
           {" "}
           · {words(operation.phase).toLowerCase()} · <Since at={operation.createdAt} />
         </span>
+        <Expected instance={instance} operation={operation} />
       </div>
       {isCancellable ? (
         <button type="button" class="button small" onClick={() => cancel(operation, instance.name)}>
@@ -188,6 +189,29 @@ function Progress({ instance }: { instance: Detail }) {
         <i style={{ width: `${Math.max(4, operation.progress)}%` }} />
       </div>
     </div>
+  );
+}
+
+// The place of a create that waits for its turn, and when the instance is probably ready.
+function Expected({ instance, operation }: { instance: Detail; operation: Detail["operations"][number] }) {
+  const { queue } = operation;
+  const readyAt = operation.estimatedReadyAt && instance.estimatedReadyAt;
+  if (!queue && !readyAt) return null;
+  return (
+    <p class="muted">
+      {queue && (
+        <>
+          Number {queue.position} in line, begins <Until at={queue.startsAt} />
+          {readyAt ? "; ready " : "."}
+        </>
+      )}
+      {readyAt && (
+        <>
+          {!queue && "Ready "}
+          <Until at={readyAt} />.
+        </>
+      )}
+    </p>
   );
 }
 

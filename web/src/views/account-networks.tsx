@@ -1,0 +1,122 @@
+// Registry credentials and private networks.
+import { requestWithRetry } from "../api/request.ts";
+import {
+  CreateNetwork, CreateRegistryAuth, DeleteNetwork, DeleteRegistryAuth, Networks as NetworksQuery, type NetworksResult,
+  RegistryAuths, type RegistryAuthsResult,
+} from "../generated/api.ts";
+import { words } from "../format.ts";
+import { useLoaded } from "../live/loaded.ts";
+import { may } from "../live/viewer.ts";
+import { Chip } from "../ui/chip.tsx";
+import { type Column, ObjectForm, ObjectList } from "../ui/objects.tsx";
+import { Since } from "../ui/since.tsx";
+
+const CREDENTIALS: readonly Column<RegistryAuthsResult["registryAuths"][number]>[] = [
+  { title: "Registry", show: (auth) => auth.name },
+  { title: "User", show: (auth) => auth.username },
+  { title: "Id", isShort: true, show: (auth) => <span class="mono">{auth.id}</span> },
+];
+
+export function Registries() {
+  const { data, problem, reload } = useLoaded(RegistryAuths, {});
+  const isAllowed = may("OPERATOR");
+  return (
+    <div class={isAllowed ? "columns" : "stack"}>
+      <ObjectList
+        title="Registry credentials"
+        icon="key"
+        items={data?.registryAuths ?? null}
+        problem={problem}
+        columns={CREDENTIALS}
+        nameOf={(auth) => auth.name}
+        empty={<p>Store a credential to run images of a private registry.</p>}
+        removal={
+          isAllowed
+            ? {
+                verb: "Delete",
+                warning: "Instances that name it can no longer pull their image.",
+                run: async (id) => (await requestWithRetry(DeleteRegistryAuth, { input: { id } })).deleteRegistryAuth.errors,
+              }
+            : undefined
+        }
+        reload={reload}
+      />
+      {isAllowed && (
+        <ObjectForm
+          title="New credential"
+          action="Store credential"
+          succeeded="Credential stored"
+          inputs={[
+            { name: "name", label: "Registry", placeholder: "registry.example.com" },
+            { name: "username", label: "User" },
+            { name: "password", label: "Password or token", hint: "passed on to the provider, stored nowhere else", isSecret: true },
+          ]}
+          submit={async ({ name = "", username = "", password = "" }, idempotencyKey) => {
+            const input = { name, username, password, idempotencyKey };
+            return (await requestWithRetry(CreateRegistryAuth, { input })).createRegistryAuth.errors;
+          }}
+          done={reload}
+        />
+      )}
+    </div>
+  );
+}
+
+const NETWORKS: readonly Column<NetworksResult["networks"]["nodes"][number]>[] = [
+  { title: "Name", show: (network) => network.name },
+  { title: "Region", isShort: true, show: (network) => network.region ?? "–" },
+  { title: "Addresses", isShort: true, show: (network) => <span class="mono">{network.segment ?? "–"}</span> },
+  {
+    title: "Status",
+    show: (network) => <Chip tone={network.error ? "bad" : network.status === "READY" ? "good" : "active"}>{network.error ?? words(network.status)}</Chip>,
+  },
+  { title: "Age", isShort: true, show: (network) => (network.createdAt ? <Since at={network.createdAt} /> : "–") },
+];
+
+export function Networks() {
+  const { data, problem, reload } = useLoaded(NetworksQuery, {});
+  const regions = (data?.regions ?? []).filter((region) => region.supportsNetworks);
+  const isAllowed = may("OPERATOR");
+  return (
+    <div class={isAllowed ? "columns" : "stack"}>
+      <ObjectList
+        title="Private networks"
+        icon="migrate"
+        items={data?.networks.nodes ?? null}
+        problem={problem}
+        columns={NETWORKS}
+        nameOf={(network) => network.name}
+        empty={<p>Instances of one region that are created in a network reach each other directly.</p>}
+        removal={
+          isAllowed
+            ? {
+                verb: "Delete",
+                warning: "Refused while instances are in it.",
+                run: async (id) => (await requestWithRetry(DeleteNetwork, { input: { id } })).deleteNetwork.errors,
+              }
+            : undefined
+        }
+        reload={reload}
+      />
+      {isAllowed && (
+        <ObjectForm
+          title="New network"
+          action="Create network"
+          succeeded="Network created"
+          inputs={[
+            { name: "name", label: "Name", hint: "1 to 30 characters" },
+            {
+              name: "region",
+              label: "Region",
+              options: regions.map((region) => ({ value: region.code, text: region.place ? `${region.code}, ${region.place}` : region.code })),
+            },
+          ]}
+          submit={async ({ name = "", region = "" }, idempotencyKey) =>
+            (await requestWithRetry(CreateNetwork, { input: { name, region, idempotencyKey } })).createNetwork.errors
+          }
+          done={reload}
+        />
+      )}
+    </div>
+  );
+}
