@@ -14,6 +14,7 @@ from server.db.notify import Notifier
 from tests.support import homes, postgres
 from tests.support.api import api, server
 from tests.support.databases import DatabaseMaker, RowDeleter
+from tests.support.kept import KeptConnections
 from tests.support.receiver import receiver
 from tests.support.status_guard import StatusGuard
 from tests.support.world import world
@@ -96,11 +97,17 @@ async def database_url(migrated_url: str, delete_rows: RowDeleter) -> AsyncItera
     await delete_rows(migrated_url)
 
 
+@pytest.fixture(scope="session")
+async def kept_connections(server_url: str) -> AsyncIterator[KeptConnections]:
+    kept = KeptConnections()
+    yield kept
+    await kept.close()
+
+
 @pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    database = Database(database_url)
-    yield database
-    await database.close()
+async def database(database_url: str, kept_connections: KeptConnections) -> AsyncIterator[Database]:
+    async with kept_connections.database(database_url) as database:
+        yield database
 
 
 @pytest.fixture

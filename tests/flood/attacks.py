@@ -32,7 +32,13 @@ class Attack:
 
     def __post_init__(self) -> None:
         assert ip_address(self.host).is_loopback  # never anything else
+        self.until = 0.0
+
+    def begin(self) -> None:
+        """Start the clock and report it: what is sent is ready by now, however long that took."""
         self.until = time.monotonic() + self.seconds
+        sys.stdout.write("begun\n")
+        sys.stdout.flush()
 
     @property
     def is_on(self) -> bool:
@@ -71,6 +77,7 @@ class Attack:
 
     async def crowd(self, size: int, client: Callable[[], Awaitable[None]]) -> None:
         """That many clients, each of which starts anew when it is cut off."""
+        self.begin()
 
         async def one() -> None:
             while self.is_on:
@@ -207,6 +214,7 @@ async def slow_bodies(attack: Attack) -> None:
 async def connects(attack: Attack) -> None:
     """Connections that are closed at once, up to 10,000 a second."""
     step = 0.01
+    attack.begin()
     while attack.is_on:
         began = time.monotonic()
         for _ in range(int(CONNECTS_PER_SECOND * step)):

@@ -28,6 +28,7 @@ TOKEN = 'mutation { createToken(input: {name: "attacker", role: OPERATOR}) { sec
 PAUSE = 0.02  # seconds between requests of the healthy client
 MB = 1024 * 1024
 MEMORY_MAX = 64 * MB
+LOG_LINES_MAX = 20  # a second: a flood must not fill the disk
 RECOVERY = 30.0
 
 
@@ -52,7 +53,9 @@ class Verdict:
     before: int
     after: int
     leases_lost: int
+    log_lines: int
     counts: dict[str, int]
+    lines_allowed: float
 
     @property
     def problems(self) -> list[str]:
@@ -68,6 +71,8 @@ class Verdict:
             found.append(f"{self.attacked.errors} requests failed")
         if self.leases_lost:
             found.append(f"{self.leases_lost} leases lost")
+        if self.log_lines > self.lines_allowed:
+            found.append(f"{self.log_lines} lines in the log")
         if self.attacked.memory - self.before > MEMORY_MAX:
             found.append(f"memory +{(self.attacked.memory - self.before) // MB} MB")
         if self.after - self.before > MEMORY_MAX:
@@ -76,17 +81,19 @@ class Verdict:
 
     def row(self) -> str:
         grown, kept = (round((size - self.before) / MB) for size in (self.attacked.memory, self.after))
+        sent = ", ".join(f"{number:,} {what}" for what, number in self.counts.items())
         verdict = "held" if not self.problems else "; ".join(self.problems)
         return (
             f"| {self.name} | {self.quiet.p99 * 1000:.0f} | {self.attacked.p99 * 1000:.0f} "
             f"| {len(self.attacked.seconds)} / {self.attacked.errors} | {self.leases_lost} | {grown:+} | {kept:+} "
-            f"| {', '.join(f'{number:,} {what}' for what, number in self.counts.items())} | {verdict} |"
+            f"| {self.log_lines} | {sent} | {verdict} |"
         )
 
 
 HEAD = (
-    "| attack | p99 quiet, ms | p99 attacked, ms | answers / failures | leases lost | peak, MB | after, MB | sent | |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    "| attack | p99 quiet, ms | p99 attacked, ms | answers / failures | leases lost | peak, MB | after, MB | log lines "
+    "| sent | |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 
 
@@ -114,20 +121,23 @@ async def attacked(
     """Measure in quiet, then under the attack, then wait until memory is back."""
     process = psutil.Process(running.pid)
     quiet = await measure(http, running, quiet_seconds)
-    before, lost = process.memory_info().rss, running.said.count("lease.lost")
+    before, said = process.memory_info().rss, running.said
     host, port = running.graphql_url.split("/")[2].split(":")
     attacker = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.flood.attacks", name, host, port, str(seconds),
         env={**os.environ, "TOKEN": token}, cwd=ROOT, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    during = await measure(http, running, seconds + 0.5)
+    assert attacker.stdout is not None
+    assert await asyncio.wait_for(attacker.stdout.readline(), 30) == b"begun\n"
+    during = await measure(http, running, seconds + 0.1)
     printed, _ = await asyncio.wait_for(attacker.communicate(), 30)
     assert attacker.returncode == 0
     with contextlib.suppress(AssertionError, TimeoutError):
         await until(lambda: process.memory_info().rss - before <= MEMORY_MAX, within=RECOVERY)
     after = process.memory_info().rss
-    lost = running.said.count("lease.lost") - lost
-    return Verdict(name, quiet, during, before, after, lost, orjson.loads(printed))
+    new = running.said[len(said) :]
+    lost, lines, allowed = new.count("lease.lost"), new.count("\n"), LOG_LINES_MAX * max(seconds, 5)
+    return Verdict(name, quiet, during, before, after, lost, lines, orjson.loads(printed), allowed)
 
 
 async def attacker_token(http: aiohttp.ClientSession, running: Up) -> str:

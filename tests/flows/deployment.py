@@ -44,6 +44,7 @@ class Deployment:
     worker: Pilotlight
     receiver: Receiver
     collector: Collector
+    simulator_url: str
 
     @property
     def secrets(self) -> list[str]:
@@ -88,10 +89,11 @@ async def deployment(url: str, folder: Path, **settings: str) -> AsyncIterator[D
         collecting = await stack.enter_async_context(collector())
         simulator = await stack.enter_async_context(pilotlight("simulate", "--port", "0"))
         await simulator.says("http://")
+        simulator_url = next(word for word in simulator.said.split() if word.startswith("http://"))
         env = {
             "DATABASE_URL": url,
             "NOVITA_API_KEY": API_KEY,
-            "NOVITA_API_BASE_URL": next(word for word in simulator.said.split() if word.startswith("http://")),
+            "NOVITA_API_BASE_URL": simulator_url,
             "WEBHOOK_SIGNING_KEY": SIGNING_KEY,
             "ALLOW_PRIVATE_WEBHOOKS": "loopback",
             "WORKER_PORT": "0",
@@ -110,7 +112,7 @@ async def deployment(url: str, folder: Path, **settings: str) -> AsyncIterator[D
         assert file.exists(), api.said
         await worker.says("worker.ready")
         graphql_url = json.loads(file.read_text())["graphqlUrl"]
-        yield Deployment(graphql_url, token, url, api, worker, receiver, collecting)
+        yield Deployment(graphql_url, token, url, api, worker, receiver, collecting, simulator_url)
 
 
 async def new_token(url: str, role: Role = Role.OPERATOR, *, project: str = DEFAULT_PROJECT) -> str:

@@ -23,6 +23,11 @@ async def test_request_operation_instance_and_jobs_are_tied_together(shared_up: 
     assert len({line["job_id"] for line in done}) == 3
     calls = lines_of(shared_up, event="novita call", instance_id=id, route="POST /gpu/instance/create")
     assert [call["job_id"] for call in calls] == [done[0]["job_id"]]
+    # The job's id in the log is the one of the API; its number is in no line.
+    document = "query ($id: ID!) { job(id: $id) { id kind status instanceId } }"
+    shown = (await caller.ask(document, id=done[0]["job_id"]))["job"]
+    assert shown == {"id": done[0]["job_id"], "kind": "CREATE_INSTANCE", "status": "SUCCEEDED", "instanceId": id}
+    assert [line for line in lines_of(shared_up) if isinstance(line.get("job_id", "job_"), int)] == []
 
 
 async def test_no_secret_is_in_the_log(shared_up: Up):

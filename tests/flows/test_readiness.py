@@ -43,7 +43,7 @@ async def readiness(base: str) -> tuple[int, dict[str, Any]]:
 
 async def test_a_stopping_process_is_not_ready_and_still_serves_while_it_drains(url: str, tmp_path: Path):
     token = await new_token(url)
-    async with an_api(url, tmp_path, DRAIN_TIME="15s") as (api, base):
+    async with an_api(url, tmp_path, DRAIN_TIME="5s") as (api, base):
         caller = GraphQLClient(f"{base}/graphql", token)
         async with caller.subscribed() as events:
 

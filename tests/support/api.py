@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from server.auth.caller import Caller
-from server.db.database import Database
 from server.db.notify import Notifier
 from tests.support.api_server import Answer, Server, serving
 from tests.support.databases import DatabaseMaker, RowDeleter
+from tests.support.kept import KeptConnections
 from tests.support.world import World, a_simulator
 
 
@@ -60,20 +60,19 @@ async def server(new_database: DatabaseMaker) -> AsyncIterator[Server]:
 
 
 @pytest.fixture
-async def api(server: Server, delete_rows: RowDeleter) -> AsyncIterator[Api]:
+async def api(server: Server, kept_connections: KeptConnections, delete_rows: RowDeleter) -> AsyncIterator[Api]:
     url = server.runtime.database_url
-    database = Database(url)
-    signals = Notifier(database)
-    signals.start()
-    world = World(database, signals, server.simulator)
-    await world.open()
-    token, caller = await world.new_token()
-    world.caller = caller
-    try:
-        yield Api(server, world, token, caller)
-    finally:
-        world.faults()
-        await world.close()
-        await signals.stop()
-        await database.close()
-        await delete_rows(url)
+    async with kept_connections.database(url) as database:
+        signals = Notifier(database)
+        signals.start()
+        world = World(database, signals, server.simulator)
+        await world.open()
+        token, caller = await world.new_token()
+        world.caller = caller
+        try:
+            yield Api(server, world, token, caller)
+        finally:
+            world.faults()
+            await world.close()
+            await signals.stop()
+    await delete_rows(url)

@@ -55,7 +55,7 @@ class RowDeleter:
     async def __call__(self, url: str) -> None:
         try:
             await self._delete(url)
-        except (asyncpg.InterfaceError, asyncpg.PostgresError, ConnectionError):
+        except (asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError, ConnectionError):
             # Ended by a test that ends all connections to its database; a second failure is real.
             self._open.pop(url)[0].terminate()
             await self._delete(url)

@@ -16,7 +16,7 @@ from server.instances.commands.lifecycle import Target, accept
 from server.instances.commands.update import UpdateDraft, update_instance
 from server.instances.drafts import Port
 from server.instances.idempotency import Accepted
-from server.instances.provider.states import observed_fields
+from server.instances.provider.states import observed_columns
 from server.novita import models as wire
 from server.novita.client import NovitaClient
 from server.simulator.models import Instance as Machine
@@ -79,7 +79,7 @@ async def _put(world: World, status: InstanceStatus, name: str, ports: tuple[Por
         ports=[asdict(port) for port in ports],
         running_at=moment,
         ready_at=moment,
-        **observed_fields(remote),
+        **observed_columns(remote),
     )
     await forget(world)
     return row.id
@@ -106,7 +106,7 @@ async def forget(world: World) -> None:
 async def ask(world: World, kind: OperationKind, instance_id: UUID, key: str | None = None) -> Accepted:
     if kind is OperationKind.UPDATE:
         draft = UpdateDraft(ports=(Port(8080, "http"),), idempotency_key=key)
-        return await update_instance(world.database, instance_id, draft, by=world.caller)
+        return await update_instance(world.database, Target(instance_id), draft, by=world.caller)
     return await accept(world.database, kind, Target(instance_id), by=world.caller, key=key)
 
 

@@ -12,12 +12,14 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import psutil
 
+from tests.support.fork_server import ForkedProcess, fork_server
 from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +40,7 @@ STOP_SECONDS = 40.0
 class Pilotlight:
     """One running command. Standard error goes to a file, so that a full pipe never stops it."""
 
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | ForkedProcess
     folder: Path
     family: set[int] = field(default_factory=set[int])
 
@@ -106,9 +108,12 @@ class Up(Pilotlight):
 
 @asynccontextmanager
 async def pilotlight(
-    *args: str, env: dict[str, str] | None = None, command: tuple[str, ...] = PILOTLIGHT, **how: Any
+    *args: str, env: dict[str, str] | None = None, command: tuple[str, ...] | None = None, **how: Any
 ) -> AsyncIterator[Pilotlight]:
-    """Run `pilotlight ARGS` in an empty folder, with QUICK and `env` as all of its settings; it ends with the block."""
+    """Run `pilotlight ARGS` in an empty folder, with QUICK and `env` as all of its settings; it ends with the block.
+
+    Without a `command` it is forked from a process that has imported everything.
+    """
     with _folder() as folder:
         process = await _start(folder, args, env or {}, command, how)
         running = Pilotlight(process, folder)
@@ -123,7 +128,7 @@ async def up(home: Path, *args: str, env: dict[str, str] | None = None, **how: A
     """Run `pilotlight up` on a home, once it is ready."""
     with _folder() as folder:
         file = folder / "ready.json"
-        command: tuple[str, ...] = how.pop("command", PILOTLIGHT)
+        command: tuple[str, ...] | None = how.pop("command", None)
         given = ("up", "--port", "0", "--home", str(home), "--ready-file", str(file), *args)
         process = await _start(folder, given, env or {}, command, how)
         running = Up(process, folder, home=home)
@@ -146,7 +151,9 @@ async def run(*args: str, env: dict[str, str] | None = None, within: float = STA
 class Ended(Pilotlight):
     """A command that is over. Its folder is gone, so its words are kept."""
 
-    def __init__(self, process: asyncio.subprocess.Process, folder: Path, *, said: str, printed: str) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process | ForkedProcess, folder: Path, *, said: str, printed: str
+    ) -> None:
         super().__init__(process, folder)
         self._said, self._printed = said, printed
 
@@ -202,13 +209,16 @@ def is_free(port: int) -> bool:
 
 
 async def _start(
-    folder: Path, args: tuple[str, ...], env: dict[str, str], command: tuple[str, ...], how: dict[str, Any]
-) -> asyncio.subprocess.Process:
+    folder: Path, args: tuple[str, ...], env: dict[str, str], command: tuple[str, ...] | None, how: dict[str, Any]
+) -> asyncio.subprocess.Process | ForkedProcess:
     # Nothing of the tester's own settings, and no home: what a process needs to know, the test has said.
     environment = {"PATH": os.environ.get("PATH", os.defpath), **QUICK, **env}
     with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        if command is None and not how:
+            start = partial(fork_server().start, args, folder=folder, env=environment)
+            return await asyncio.to_thread(start, out=out.fileno(), err=err.fileno())
         return await asyncio.create_subprocess_exec(
-            *command,
+            *(command or PILOTLIGHT),
             *args,
             cwd=folder,
             env=environment,

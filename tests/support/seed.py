@@ -1,6 +1,14 @@
 """Seeds one of each kind of row that queries can return."""
 
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
 from schema import ids
+from server.auth.caller import Caller
+from server.clock import new_id
+from server.db.tables import ProjectWebhook, Volume
 from server.enums import InstanceStatus, Role
 from server.webhooks import deliveries
 from tests.support.api import Api
@@ -51,6 +59,7 @@ async def make_things(api: Api) -> Things:
     )
     async with world.database.write() as session:
         delivery = await deliveries.insert_test_delivery(session, api.caller.project_id, "http://127.0.0.1:9/hook")
+        webhook = await put_webhook(session, api.caller, "http://127.0.0.1:9/hook")
     sending = await world.value("SELECT min(id) FROM job WHERE kind = 'SEND_WEBHOOK'")  # serves no operation
     operation = await world.value("SELECT id FROM operation WHERE kind = 'STOP'")
     failed_operation = await world.value(
@@ -62,6 +71,9 @@ async def make_things(api: Api) -> Things:
     await world.execute("INSERT INTO job_pause (kind) VALUES ('RECONCILE')")
     (machine,) = await make_running(world, 1)
     objects = {**await make_objects(api), "providerJob": make_provider_job(world, "m2")}
+    volume = await put_volume(world)
+    budget = await put_budget(world, api.caller)
+    storage = await world.novita.create_network_storage(cluster_id="us-ca-6", name="by-hand", size_gb=10)
     return Things(
         token,
         made
@@ -69,14 +81,47 @@ async def make_things(api: Api) -> Things:
             "job": ids.format_job(api.server.runtime.seals, job),
             "sending_job": ids.format_job(api.server.runtime.seals, sending),
             "failed_job": ids.format_job(api.server.runtime.seals, gone),
+            "webhook": ids.format_id(ids.WEBHOOK, webhook.id),
             "delivery": ids.format_id(ids.DELIVERY, delivery.id),
             "operation": ids.format_id(ids.OPERATION, operation),
             "failed_operation": ids.format_id(ids.OPERATION, failed_operation),
             "a_token": ids.format_id(ids.TOKEN, caller.token_id),
             "machine": machine,
+            "budget": ids.format_id(ids.BUDGET, budget),
+            "volume": ids.format_id(ids.VOLUME, volume.id),
+            "storage": storage,
             **objects,
         },
     )
+
+
+async def put_budget(world: World, caller: Caller) -> UUID:
+    return await world.value(
+        """INSERT INTO budget (id, project_id, name, period, timezone, limit_micros, thresholds, action, exempt,
+                               horizon_s)
+           VALUES (gen_random_uuid(), $1, 'large', 'MONTH', 'UTC', 1000000000000, '[]', 'BLOCK', '[]', 3600)
+           RETURNING id""",
+        caller.project_id,
+    )
+
+
+async def put_webhook(session: AsyncSession, caller: Caller, url: str) -> ProjectWebhook:
+    webhook = ProjectWebhook(
+        project_id=caller.project_id, url=url, types=["balance.low"], after=0, created_by=caller.token_id
+    )
+    session.add(webhook)
+    await session.flush()
+    return webhook
+
+
+async def put_volume(world: World, **fields: Any) -> Volume:
+    """A volume of the project, as if the provider had made it."""
+    values: dict[str, Any] = {"name": "seed", "region": "AS-SGP-02", "cluster_id": "as-sgp-2", "size_gb": 50}
+    values |= {"status": "AVAILABLE", "novita_id": f"storage-{new_id().hex}", "price_e5": 7, **fields}
+    volume = Volume(id=new_id(), project_id=world.caller.project_id, **values)
+    async with world.database.write() as session:
+        session.add(volume)
+    return volume
 
 
 def make_provider_job(world: World, novita_id: str) -> str:

@@ -44,11 +44,11 @@ class GraphQLClient:
 
     def __init__(self, graphql_url: str, token: str) -> None:
         self.url = graphql_url
-        self._headers = {"authorization": f"Bearer {token}"}
+        self.headers = {"authorization": f"Bearer {token}"}
 
     async def ask(self, document: str, **variables: Any) -> dict[str, Any]:
         """Send it over HTTP; an error in the answer is raised."""
-        transport = AIOHTTPTransport(self.url, headers=self._headers)
+        transport = AIOHTTPTransport(self.url, headers=self.headers)
         async with Client(transport=transport, execute_timeout=30) as session:
             return await session.execute(GraphQLRequest(document, variable_values=variables))
 
@@ -86,7 +86,7 @@ class GraphQLClient:
     @asynccontextmanager
     async def subscribed(self, document: str = EVENTS, **variables: Any) -> AsyncIterator["Stream"]:
         """A subscription that has begun: what happens from now on is seen."""
-        transport = WebsocketsTransport(self.url.replace("http", "ws", 1), headers=self._headers)
+        transport = WebsocketsTransport(self.url.replace("http", "ws", 1), headers=self.headers)
         async with Client(transport=transport) as session:
             stream = Stream(session.subscribe(GraphQLRequest(document, variable_values=variables)))
             try:

@@ -27,6 +27,7 @@ from server.enums import InstanceStatus, Role
 from server.instances.commands.create import Accepted, Defaults, create_instance
 from server.instances.commands.create_rows import CreateBatcher
 from server.instances.commands.delete import delete_instance
+from server.instances.commands.lifecycle import Target
 from server.instances.drafts import CreateDraft
 from server.instances.provider.poller import InstancePoller
 from server.instances.provider.reader import ProviderReader
@@ -205,7 +206,7 @@ class World:
     async def delete(self, instance_id: UUID, *, by: Caller | None = None) -> UUID:
         """Accept a delete; returns the operation's id."""
         async with self.database.write() as session:
-            _, operation = await delete_instance(session, instance_id, by=by or self.caller)
+            _, operation = await delete_instance(session, Target(instance_id), by=by or self.caller)
         return operation.id
 
     async def put(self, status: InstanceStatus = InstanceStatus.READY, **fields: Any) -> Instance:
