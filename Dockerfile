@@ -18,6 +18,7 @@ RUN uv pip install --no-cache --python /opt/pilotlight/bin/python --require-hash
 COPY server server
 COPY schema schema
 COPY migrations migrations
+COPY client/pilotlight_client client/pilotlight_client
 COPY web/scripts/wheel.py web/scripts/wheel.py
 COPY --from=web /src/web/dist web/dist
 COPY --from=web /src/web/graphiql/dist web/graphiql/dist

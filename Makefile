@@ -12,15 +12,12 @@ export PIP_CERT ?= $(SYSTEM_CERTS)
 export NODE_EXTRA_CA_CERTS ?= $(SYSTEM_CERTS)
 ARGS ?=
 TESTS ?= tests
-LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --extra redis --extra otel pyproject.toml
+LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --extra redis --extra otel --extra mcp pyproject.toml
 # Three test processes keep two cores busy: many tests wait for a timeout, a lease or a process that starts.
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help up cache-check test check lint types contracts schema errors schema-check schema-lint schema-release deploy-check tests bench-queue bench-fairness bench-client bench-killed \
-  bench-simulator bench-create bench-graphql bench-monitor bench-probes bench-live bench-scale bench-observe trace-picture walk chaos chaos-short chaos-outage chaos-create \
-  chaos-mutants chaos-live chaos-queue lifetime-races chaos-failover flood bench-replication \
-  web web-test web-shots bench-dashboard graphiql format lock clean
+.PHONY: $(shell sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' Makefile)  # all of them: none makes a file of its name
 
 help: ## List these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,14 +40,19 @@ types: $(VENV)/.installed ## Strict types
 contracts: $(VENV)/.installed ## Who may import whom
 	$(BIN)/lint-imports
 
-schema: $(VENV)/.installed ## Print the GraphQL schema into schema/schema.graphql
+schema: $(VENV)/.installed ## Print the GraphQL schema into schema/schema.graphql, and the client's types of it
 	$(BIN)/pilotlight schema print > schema/schema.graphql.new && mv schema/schema.graphql.new schema/schema.graphql
+	$(BIN)/python client/generate.py
+
+client: $(VENV)/.installed ## Write the generated files of the Python client
+	$(BIN)/python client/generate.py
 
 errors: $(VENV)/.installed ## Print every error code into docs/errors.md
 	$(BIN)/pilotlight schema errors > docs/errors.md.new && mv docs/errors.md.new docs/errors.md
 
 schema-check: $(VENV)/.installed
 	$(BIN)/pilotlight schema check
+	$(BIN)/python client/generate.py --check
 
 schema-lint: ## What graphql-schema-linter says about the schema (takes npm and the internet)
 	npx --yes -p graphql@16 -p graphql-schema-linter@3.0.1 graphql-schema-linter schema/schema.graphql
@@ -60,6 +62,7 @@ schema-release: schema-check ## Make the present schema the one that later chang
 
 deploy-check: $(VENV)/.installed ## Dockerfile, compose files, front and manifests, without Docker or a cluster
 	$(BIN)/hadolint Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-actions deploy/github-action/action.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml deploy/ha/compose.yml \
 	  deploy/observe/compose.yml
 	$(BIN)/uv tool run --from kubernetes-validate==$(KUBERNETES_VALIDATE) kubernetes-validate --strict --quiet \
@@ -87,8 +90,14 @@ bench-simulator: $(VENV)/.installed ## What the simulator answers with 10 and wi
 bench-create: $(VENV)/.installed ## createInstance beside bare asyncpg writing the same rows
 	$(BIN)/python -m bench.create $(ARGS)
 
+bench-spend: $(VENV)/.installed ## `spend` of a month with a million entries
+	$(BIN)/python -m bench.spend $(ARGS)
+
 bench-graphql: $(VENV)/.installed ## Reads over HTTP beside Strawberry as it comes and graphql-yoga
 	$(BIN)/python -m bench.graphql $(ARGS)
+
+bench-reads: $(VENV)/.installed ## Reads that users send, beside Mercurius, Starlette and graphql-yoga (ARGS="--only dashboard")
+	$(BIN)/python -m bench.reads $(ARGS)
 
 bench-monitor: $(VENV)/.installed ## Provider calls and CPU to watch 100, 1,000 and 10,000 moving instances
 	$(BIN)/python -m bench.monitor $(ARGS)
@@ -111,6 +120,9 @@ chaos-create: $(VENV)/.installed ## 100 x kill -9 of API and workers during crea
 bench-probes: $(VENV)/.installed ## 1,000 instances probed at once, beside bare aiohttp (ARGS="--watch 10000": READY ones)
 	$(BIN)/python -m bench.probes $(ARGS)
 
+bench-idle: $(VENV)/.installed ## CPU and wake-ups of a `pilotlight up` that has nothing to do
+	$(BIN)/python -m bench.idle $(ARGS)
+
 bench-live: $(VENV)/.installed ## Subscribers: fan-out, latency, memory, leaks, stalled readers
 	$(BIN)/python -m bench.live
 	$(BIN)/python -m bench.live --subscribers 5000
@@ -125,6 +137,9 @@ bench-replication: $(VENV)/.installed ## What a standby costs each commit, and w
 
 chaos-failover: $(VENV)/.installed ## Kill the primary of a Patroni cluster under load (ARGS="--seed 7 --failovers 30")
 	$(BIN)/python -m tests.chaos.failover $(ARGS)
+
+bench-neighbour: $(VENV)/.installed ## A project's create, stop and subscription beside a token at all of its limits, and in quiet (ARGS="--rounds 3")
+	$(BIN)/python -m tests.neighbour.run $(ARGS)
 
 flood: $(VENV)/.installed ## Every attack of tests/flood for 30 s while a healthy client measures (ARGS="--only connects")
 	$(BIN)/python -m tests.flood.run $(ARGS)
@@ -145,11 +160,17 @@ chaos-mutants: $(VENV)/.installed ## Plant defects one by one; chaos or a named 
 chaos-outage: $(VENV)/.installed ## The provider away for a minute in the middle of each verb; the tests have 8 seconds
 	OUTAGE_SECONDS=60 $(BIN)/pytest -q -p no:xdist tests/flows/test_verbs.py -k outage --timeout 400
 
+bench-lifetimes: $(VENV)/.installed ## 10,000 ends in a minute, calls for idle instances, heartbeats (ARGS="heartbeats"); ten minutes
+	$(BIN)/python -m bench.lifetimes $(ARGS)
+
 bench-scale: $(VENV)/.installed ## The same questions to 1,000 rows and to millions; memory when idle
 	$(BIN)/python -m bench.scale $(ARGS)
 
 lifetime-races: $(VENV)/.installed ## An extension and an end of one lifetime, 1,000 times at once: what was answered holds
 	LIFETIME_RACES=1000 $(BIN)/pytest -q -p no:xdist tests/server/lifetimes/test_extend.py -k race --timeout 390
+
+budget-races: $(VENV)/.installed ## 64 creates of two processes against a budget for ten, 1,000 times, with kill -9 among them
+	BUDGET_RACES=1000 $(BIN)/pytest -q -p no:xdist tests/server/spend/test_budget_races.py --timeout 1800
 
 chaos-queue: $(VENV)/.installed ## 200 workers killed at random under load
 	QUEUE_KILLS=200 $(BIN)/pytest -q tests/server/queue/test_processes.py -k killed --timeout 390

@@ -3,12 +3,14 @@
     python -m bench.fairness                          1,000 creates; takes about a quarter of an hour
     python -m bench.fairness --creates 200            a few minutes
     python -m bench.fairness --only greed             only the part with projects of unequal greed
+    python -m bench.fairness --only reads             only the part with a project that reads all the time
 
 `pilotlight up` runs with its default settings (but for the limit of requests per token) against a simulator at speed 1
 in a process of its own. A proxy between the two notes when each call passes, so nothing here relies on what Pilotlight
 says about itself. Part one: one project creates many instances at once; every 5 seconds another project stops, deletes,
-starts or creates one. Part two: five projects create unequally many, and one of them reads from the provider all the
-time. The last lines say whether the promises hold; ends with 1 if one does not.
+starts or creates one. Part two: five projects create unequally many. Part three: like part one, with fewer creates,
+while the project of the burst reads one machine from the provider as often as it can; these reads do not count as calls
+of the creates. The last lines say whether the promises hold; ends with 1 if one does not.
 """
 
 import argparse
@@ -20,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -43,12 +45,14 @@ TICK = 5.0
 VERBS = ("stop", "delete", "start", "create")
 GREED = (0.5, 0.25, 0.15, 0.06, 0.04)
 READERS = 20
+REFUSED_PAUSE = 0.1  # seconds until a refused reader tries again
+CREATES_BESIDE_READS = 200  # at most: with half of the calls gone, more would take long and show nothing else
 PILOTLIGHT = str(Path(sys.executable).with_name("pilotlight"))
 CREATE = """mutation ($input: CreateInstanceInput!) { payload: createInstance(input: $input) {
   instance { id estimatedReadyAt } operation { id } errors { code message } } }"""
 CHANGE = """mutation ($id: ID!) { payload: %sInstance(input: {id: $id}) {
   instance { id } operation { id } errors { code message } } }"""
-READ = "query ($id: ID!) { sshAccess(instanceId: $id) { host } }"
+READ = "query ($id: ID!) { sshAccess(instanceId: $id) { command } }"
 # The kinds whose lateness is promised.
 WATCHED = ("WATCH_RECLAIM", "RECONCILE", "HEALTH_CHECK", "WATCH_HEALTH", "PROBE_WATCHED")
 LATE = """SELECT kind, max(extract(epoch FROM clock_timestamp() - run_at))::float8 AS late FROM job
@@ -224,7 +228,7 @@ async def running() -> AsyncGenerator[Server]:
 Promise = tuple[str, float, float]  # what, the figure, which it must not exceed
 
 
-async def burst(server: Server, creates: int, verbs: Sequence[str]) -> list[Promise]:
+async def burst(server: Server, creates: int, verbs: Sequence[str], *, readers: int = 0) -> list[Promise]:
     greedy, other = await server.caller("greedy"), await server.caller("other")
     rounds = max(2, round(creates * 60 / RATE_LIMIT * 1.7 / TICK / len(VERBS)))
     ids = await fleet(server, other, rounds)
@@ -233,6 +237,7 @@ async def burst(server: Server, creates: int, verbs: Sequence[str]) -> list[Prom
     print(
         "quiet server, seconds to the provider and to the end:", {k: f"{a:.1f} {b:.1f}" for k, (a, b) in quiet.items()}
     )
+    read_machine, reading = await hammer(server, greedy, readers) if readers else ("", [])
     server.late.clear()
     first_call, began = len(server.proxy.calls), time.time()
     accepted = await asyncio.gather(
@@ -255,6 +260,8 @@ async def burst(server: Server, creates: int, verbs: Sequence[str]) -> list[Prom
                 flush=True,
             )
     created = time.time()
+    for task in reading:
+        task.cancel()
     calls = server.proxy.calls[first_call:]
     ready = "SELECT count(*) = 0 FROM instance WHERE name LIKE 'burst-%' AND status <> 'READY'"
     await server.until(ready, seconds=120, what="the last READY")
@@ -264,8 +271,22 @@ async def burst(server: Server, creates: int, verbs: Sequence[str]) -> list[Prom
         *await judge_requests(server, requests, quiet),
         *await judge_watching(server, began),
         *await judge_promises(server, accepted),
-        *judge_calls(calls, requests, creates, created - began),
+        *judge_calls(calls, requests, creates, created - began, read_machine),
     ]
+
+
+async def hammer(server: Server, caller: Caller, readers: int) -> tuple[str, list[asyncio.Task[None]]]:
+    """Read one machine from the provider as often as the server allows, from now on."""
+    first = await caller.create("to-read")
+    is_ready = "SELECT status = 'READY' FROM instance WHERE name = 'to-read'"
+    await server.until(is_ready, seconds=120, what="the machine to read")
+    novita_id = await server.database.fetchval("SELECT novita_id FROM instance WHERE name = 'to-read'")
+    second = await server.caller("greedy")  # another token: the limit per token is lower than that per project
+    tasks = [
+        asyncio.create_task(_read((caller, second)[number % 2], first["instance"]["id"])) for number in range(readers)
+    ]
+    await asyncio.sleep(30)  # it has been going on when the burst comes
+    return novita_id, tasks
 
 
 async def fleet(server: Server, other: Caller, rounds: int) -> dict[str, list[str]]:
@@ -375,24 +396,26 @@ async def judge_promises(server: Server, accepted: Sequence[Any]) -> list[Promis
     return [("promised and real ready times differ, median", _at(errors, 0.5), 0.25)]
 
 
-def judge_calls(calls: list[Passed], requests: list[Request], creates: int, seconds: float) -> list[Promise]:
+def judge_calls(
+    calls: list[Passed], requests: list[Request], creates: int, seconds: float, read_machine: str
+) -> list[Promise]:
     routes = Counter(call.route for call in calls)
-    print(f"{len(calls)} calls in {seconds:.0f} s: {dict(routes.most_common())}")
+    reads = sum(bool(read_machine) and call.about == read_machine for call in calls)
+    print(f"{len(calls)} calls in {seconds:.0f} s, {reads} of them the reads: {dict(routes.most_common())}")
     # What the requests beside the burst cost at least: a look and a call each, the create a call.
     beside = sum(1 if request.verb == "create" else 2 for request in requests)
+    if read_machine and reads < seconds / 60 * 20:
+        raise SystemExit(f"only {reads} reads in {seconds:.0f} s: the burst was not disturbed as it should be")
     return [
         ("time of the burst / (calls / rate limit)", seconds / (len(calls) / RATE_LIMIT * 60), 1.1),
-        ("provider calls per create", (len(calls) - beside) / creates, 1.3),
+        ("provider calls per create", (len(calls) - reads - beside) / creates, 1.3),
     ]
 
 
 async def greed(server: Server, creates: int) -> list[Promise]:
-    """Five projects of unequal greed; the greediest also reads from the provider as often as it can."""
+    """Five projects of unequal greed."""
     callers = [await server.caller(f"project-{number}") for number in range(len(GREED))]
     shares = [max(5, int(creates * part)) for part in GREED]
-    first = await callers[0].create("to-read")
-    await server.until("SELECT status = 'READY' FROM instance WHERE name = 'to-read'", seconds=120, what="the first")
-    reading = [asyncio.create_task(_read(callers[0], first["instance"]["id"])) for _ in range(READERS)]
     began = time.time()
     await asyncio.gather(
         *(
@@ -410,29 +433,34 @@ async def greed(server: Server, creates: int) -> list[Promise]:
         await asyncio.sleep(0.5)
         begun = [row["begun"] for row in await server.database.fetch(counted)]
     seconds = time.time() - began
-    for task in reading:
-        task.cancel()
-    reads = sum(call.at >= began and call.route == "GET /gpu/instance" for call in server.proxy.calls)
     jain = sum(begun) ** 2 / (len(begun) * sum(each * each for each in begun)) if any(begun) else 0.0
-    print(f"asked for {shares}, begun {begun} when the first had all, after {seconds:.0f} s; Jain's index {jain:.3f};"
-          f" {reads} reads of single machines passed")  # fmt: skip
+    print(f"asked for {shares}, begun {begun} when the first had all, after {seconds:.0f} s; Jain's index {jain:.3f}")
     return [("0.95 / Jain's index of begun creates", 0.95 / max(jain, 1e-9), 1.0)]
 
 
 async def _read(caller: Caller, instance_id: str) -> None:
     while True:
-        await caller.send(READ, id=instance_id)
+        answer = await caller.send(READ, id=instance_id)
+        errors = answer.get("errors", [])
+        if not all(error["extensions"].get("retryable") for error in errors):
+            raise SystemExit(f"a read failed: {answer}")
+        if errors:
+            await asyncio.sleep(REFUSED_PAUSE)
 
 
 async def main(options: argparse.Namespace) -> bool:
+    verbs = VERBS if options.all_verbs else ("turn",)
+    parts: dict[str, Callable[[Server], Awaitable[list[Promise]]]] = {
+        "burst": lambda server: burst(server, options.creates, verbs),
+        "greed": lambda server: greed(server, options.creates),
+        "reads": lambda server: burst(server, min(options.creates, CREATES_BESIDE_READS), verbs, readers=READERS),
+    }
     promises: list[Promise] = []
-    if options.only != "greed":
-        async with running() as server:
-            verbs = VERBS if options.all_verbs else ("turn",)
-            promises += await burst(server, options.creates, verbs)
-    if options.only != "burst":
-        async with running() as server:
-            promises += await greed(server, options.creates)
+    for name, run in parts.items():
+        if options.only in (None, name):
+            print(f"\n{name}", flush=True)
+            async with running() as server:
+                promises += [(f"{name}: {what}", figure, limit) for what, figure, limit in await run(server)]
     print("\npromises")
     for name, figure, limit in promises:
         print(f"  {'pass' if figure <= limit else 'FAIL'}  {name}: {figure:.2f}, at most {limit}")
@@ -473,5 +501,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--creates", type=int, default=1_000)
     parser.add_argument("--all-verbs", action="store_true", help="all four verbs every 5 s instead of one of them")
-    parser.add_argument("--only", choices=("burst", "greed"), default=None)
+    parser.add_argument("--only", choices=("burst", "greed", "reads"), default=None)
     sys.exit(0 if uvloop.run(main(parser.parse_args())) else 1)

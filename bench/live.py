@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from uuid import UUID
 import structlog
 import uvloop
 
-from bench.live_client import Subscriber, connect
+from bench.live_client import EVENTS, Subscriber, connect
 from server.auth.tokens import create_token, new_secret
 from server.clock import new_id, now
 from server.db.database import Database
@@ -165,7 +165,16 @@ async def main(subscribers: int, cycles: int, stalled: int) -> int:
         return verdict(results, latencies)
 
 
-async def fan_out(world: World, kind: str, count: int) -> Result:
+async def fan_out(
+    world: World,
+    kind: str,
+    count: int,
+    *,
+    burst: int | None = None,
+    singles: int = SINGLES,
+    query_of: Callable[[int], str] = lambda _: EVENTS,
+) -> Result:
+    burst = BURST[kind] if burst is None else burst
     async with world.child(kind) as child:
         # A few first, so that what is made once is not counted.
         for early in await connect(child.address, world.token, 20, is_bare=kind == "bare"):
@@ -175,22 +184,21 @@ async def fan_out(world: World, kind: str, count: int) -> Result:
         gc.collect()
         gc.freeze()
         began = time.perf_counter()
-        subscribers = await connect(child.address, world.token, count, is_bare=kind == "bare")
+        subscribers = await connect(child.address, world.token, count, is_bare=kind == "bare", query_of=query_of)
         connects = count / (time.perf_counter() - began)
         idle = await child.stats()
         await world.commit()
         await all_have(subscribers, 1)
         lasts: list[float] = []
-        for number in range(SINGLES):
+        for number in range(singles):
             await world.commit()
             committed = time.perf_counter()
             await all_have(subscribers, number + 2)
             lasts.append(max(subscriber.last_at for subscriber in subscribers) - committed)
-        burst = BURST[kind]
         loaded = await child.stats()
         began = time.perf_counter()
         await world.commit_many(burst)
-        await all_have(subscribers, 1 + SINGLES + burst)
+        await all_have(subscribers, 1 + singles + burst)
         took = max(subscriber.last_at for subscriber in subscribers) - began
         after = await child.stats()
         for subscriber in subscribers:

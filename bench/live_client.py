@@ -18,8 +18,15 @@ class Subscriber(asyncio.Protocol):
     """One socket with one subscription: counts what it gets and remembers when."""
 
     def __init__(
-        self, address: str, token: str, on_message: Callable[["Subscriber", bytes], None] | None, *, is_bare: bool
+        self,
+        address: str,
+        token: str,
+        on_message: Callable[["Subscriber", bytes], None] | None,
+        *,
+        is_bare: bool,
+        query: str = EVENTS,
     ) -> None:
+        self._query = query
         self._is_bare = is_bare
         self._address = address
         self._token = token
@@ -60,7 +67,7 @@ class Subscriber(asyncio.Protocol):
                 self.ready.set_result(None)
                 return
             self.say({"type": "connection_init", "payload": {"Authorization": f"Bearer {self._token}"}})
-            self.say({"id": self.id, "type": "subscribe", "payload": {"query": EVENTS}})
+            self.say({"id": self.id, "type": "subscribe", "payload": {"query": self._query}})
             self.say({"type": "ping"})  # answered once what came before it is done
         place = 0
         while True:
@@ -111,19 +118,23 @@ async def connect(
     at_once: int = 64,
     is_bare: bool = False,
     on_message: Callable[[Subscriber, bytes], None] | None = None,
+    query_of: Callable[[int], str] = lambda _: EVENTS,
 ) -> list[Subscriber]:
-    """Connects and subscribes `count` clients; a bare server sends nothing, so there the handshake is enough."""
+    """Connects and subscribes `count` clients; a bare server sends nothing, so there the handshake is enough.
+
+    `query_of` gives each client, by its number, what it subscribes to.
+    """
     host, port = address.rsplit(":", 1)
     gate = asyncio.Semaphore(at_once)
     loop = asyncio.get_running_loop()
 
-    def made() -> Subscriber:
-        return Subscriber(address, token, on_message, is_bare=is_bare)
+    async def one(number: int) -> Subscriber:
+        def made() -> Subscriber:
+            return Subscriber(address, token, on_message, is_bare=is_bare, query=query_of(number))
 
-    async def one() -> Subscriber:
         async with gate:
             _, subscriber = await loop.create_connection(made, host, int(port))
             await subscriber.ready
             return subscriber
 
-    return list(await asyncio.gather(*(one() for _ in range(count))))
+    return list(await asyncio.gather(*(one(number) for number in range(count))))

@@ -38,6 +38,8 @@ class Roomy(Settings):
     sockets_per_token: int = 100_000
     operations_per_token: int = 100_000
     socket_ping_interval: timedelta = timedelta(hours=1)
+    request_rate_limit: int = 0
+    request_rate_limit_per_project: int = 0
 
 
 async def main(kind: str, url: str, token: str) -> None:
@@ -50,6 +52,7 @@ async def main(kind: str, url: str, token: str) -> None:
     runtime = Runtime(settings, database_url=url, novita_url="http://127.0.0.1:1", novita_key=SecretStr("sk_bench"))
     async with runtime:
         runtime.follow_events()
+        await runtime.seals.load()
         caller = await runtime.tokens.caller_of(token)
         assert caller is not None
         listener = bind("127.0.0.1", 0)

@@ -59,8 +59,17 @@ class Services:
 class Context:
     """One request or one WebSocket; the caller of a WebSocket is set after its connection_init message."""
 
-    def __init__(self, services: Services, *, request_id: str, is_socket: bool) -> None:
+    def __init__(
+        self,
+        services: Services,
+        *,
+        request_id: str,
+        is_socket: bool,
+        selections: dict[int, frozenset[str]] | None = None,
+    ) -> None:
+        """`selections` belongs to the operation: what `schema.selection` found in it."""
         self._services = services
+        self.selections = {} if selections is None else selections
         self._dry_run_services: Services | None = None
         self.request_id = request_id
         self._is_socket = is_socket

@@ -9,8 +9,9 @@ import strawberry
 from strawberry.extensions.field_extension import AsyncExtensionResolver, FieldExtension
 from strawberry.types.field import StrawberryField
 
+from schema import ids
 from schema.context import Info
-from schema.types.money import BillingMode
+from schema.types.money import BillingMode, Money, money
 from schema.types.operation import HELP, Operation
 from server import errors
 from server.clock import now
@@ -71,6 +72,12 @@ class VersionConflict(MutationError):
     current_version: int = strawberry.field(description="Current version of the instance.")
 
 
+@strawberry.type(description="The filter of a bulk request matches another number of instances than you expected.")
+class CountDiffers(MutationError):
+    expected: int = strawberry.field(description="The number that you expected.")
+    actual: int = strawberry.field(description="How many match now; above 100 they need several requests.")
+
+
 @strawberry.type(description="The lifetime is longer than the project's policy allows.")
 class LifetimeAbovePolicy(MutationError):
     at_most: timedelta = strawberry.field(description="Longest run that the project allows.")
@@ -79,6 +86,15 @@ class LifetimeAbovePolicy(MutationError):
 @strawberry.type(description="The operation has ended or can no longer be cancelled.")
 class NotCancellable(MutationError):
     operation: Operation = strawberry.field(description="The operation in its current state.")
+
+
+@strawberry.type(description="A budget has less left than the request may cost.")
+class BudgetExceeded(MutationError):
+    budget_id: strawberry.ID = strawberry.field(description="Id of the budget.")
+    budget_name: str = strawberry.field(description="Name of the budget.")
+    remaining: Money = strawberry.field(description="What is left of it.")
+    needed: Money = strawberry.field(description="What the request may cost in the budget's period.")
+    resets_at: datetime | None = strawberry.field(description="When its next period begins; null: it has none.")
 
 
 @strawberry.type(description="Too many creates of the project wait for their turn already.")
@@ -109,8 +125,10 @@ ALL_ERRORS: list[type[MutationError]] = [
     InvalidTransition,
     NoCapacity,
     VersionConflict,
+    CountDiffers,
     NotCancellable,
     LifetimeAbovePolicy,
+    BudgetExceeded,
     QueueFull,
     ApiError,
 ]
@@ -156,10 +174,23 @@ async def errors_of(refused: errors.Refused, info: Info) -> Sequence[MutationErr
             return [InvalidTransition(**common, current=refused.current, allowed=list(refused.allowed))]
         case errors.VersionConflict():
             return [VersionConflict(**common, current_version=refused.current)]
+        case errors.CountDiffers():
+            return [CountDiffers(**common, expected=refused.expected, actual=refused.actual)]
         case errors.NotCancellable():
             return [NotCancellable(**common, operation=await _operation(refused.operation_id, info))]
         case errors.LifetimeAbovePolicy():
             return [LifetimeAbovePolicy(**common, at_most=refused.at_most)]
+        case errors.BudgetExceeded():
+            return [
+                BudgetExceeded(
+                    **common,
+                    budget_id=strawberry.ID(ids.format_id(ids.BUDGET, refused.budget_id)),
+                    budget_name=refused.budget_name,
+                    remaining=money(refused.remaining_micros),
+                    needed=money(refused.needed_micros),
+                    resets_at=refused.resets_at,
+                )
+            ]
         case errors.QueueFull():
             return [QueueFull(**common, retry_at=now() + refused.retry_after)]
         case errors.NoCapacity():

@@ -5,22 +5,25 @@ from uuid import UUID
 import strawberry
 
 from server.clock import format_id as format_id
-from server.db.seals import Seals
+from server.db.seals import JOB_PREFIX, Seals
 from server.errors import NotFound
 
 INSTANCE = "inst"
 OPERATION = "op"
 EVENT = "evt"
 TOKEN = "tok"
-JOB = "job"
+JOB = JOB_PREFIX
 DELIVERY = "dlv"
+WEBHOOK = "hook"
 PROJECT = "prj"
+BUDGET = "bud"
 TEMPLATE = "tpl"
 REGISTRY_AUTH = "auth"
 PRODUCT = "prod"
 NETWORK = "net"
 PREWARM = "pre"
 PROVIDER_JOB = "pjob"
+VOLUME = "vol"
 
 UNUSED_ID = UUID(int=0)  # no row has this id
 
@@ -31,7 +34,10 @@ NOUNS = {
     TOKEN: "token",
     JOB: "job",
     DELIVERY: "delivery",
+    WEBHOOK: "webhook",
     PROJECT: "project",
+    VOLUME: "volume",
+    BUDGET: "budget",
 }
 
 
@@ -55,8 +61,7 @@ def parse_or_unused(prefix: str, id: str) -> UUID:
 
 
 def format_job(seals: Seals, id: int) -> strawberry.ID:
-    """Jobs of all projects are numbered together, so the number is not shown."""
-    return strawberry.ID(f"{JOB}_{seals.jobs.close(id.to_bytes(8)).hex()}")
+    return strawberry.ID(seals.job_id(id))
 
 
 def parse_job(seals: Seals, id: str, path: tuple[str, ...] = ()) -> int:

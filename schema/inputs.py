@@ -6,13 +6,17 @@ from functools import cache
 from typing import Annotated, Any, cast
 
 import strawberry
+from pydantic.alias_generators import to_camel
 from strawberry.schema.name_converter import NameConverter
 from strawberry.types.arguments import InputContext
 from strawberry.types.base import StrawberryOptional, get_object_definition
 
+from schema import ids
 from schema.enums import described
 from schema.scalars import BigInt
 from server.enums import ToolName
+from server.errors import Invalid, Problem
+from server.instances.commands.lifecycle import Target
 
 described(
     ToolName,
@@ -40,11 +44,55 @@ class MutationInput:
     )
 
 
+@strawberry.input(one_of=True, description="An instance, by id or by name.")
+class InstanceReference:
+    id: strawberry.ID | None = strawberry.field(default=strawberry.UNSET, description="Id of the instance.")
+    name: str | None = strawberry.field(
+        default=strawberry.UNSET, description="Name of an instance that is not deleted."
+    )
+
+
 @strawberry.input
-class InstanceInput(MutationInput):
-    id: strawberry.ID = strawberry.field(description="Id of the instance.")
+class TargetInput(MutationInput):
+    """Names one instance; `updateInstance` has a `name` of its own."""
+
+    instance: InstanceReference | None = strawberry.field(
+        default=None, description="Id or name of the instance. Give exactly one of `instance`, `id` and `name`."
+    )
+    id: strawberry.ID | None = strawberry.field(
+        default=None, description="Id of the instance; short for `instance: {id: ...}`."
+    )
+    name: str | None = strawberry.field(
+        default=None, description="Name of the instance; short for `instance: {name: ...}`."
+    )
+
+    def target(self) -> Target:
+        return target_of(self.instance, id=self.id, name=self.name)
+
+
+@strawberry.input
+class InstanceInput(TargetInput):
     expected_version: int | None = strawberry.field(default=None, description=VERSION)
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
+
+
+def target_of(instance: InstanceReference | None, **short: str | None) -> Target:
+    """Raises Invalid unless exactly one is given. `short` are fields of the input; all but `name` are ids."""
+    given = [(("input", field), field, value) for field, value in short.items() if value is not None]
+    if instance is not None:
+        given += [
+            (("input", "instance", field), field, value)
+            for field, value in vars(instance).items()
+            if value is not strawberry.UNSET
+        ]
+    if len(given) != 1:
+        *fields, last = [f"`{to_camel(field)}`" for field in ("instance", *short)]
+        path = ("input", to_camel(next(iter(short))))
+        message = f"Give exactly one of {', '.join(fields)} and {last}."
+        raise Invalid([Problem("INVALID_TARGET", message, path)])
+    ((path, field, value),) = given
+    path = tuple(to_camel(each) for each in path)
+    return Target(name=value, path=path) if field == "name" else Target(ids.parse(ids.INSTANCE, value, path), path=path)
 
 
 @strawberry.input(description="An exact amount of money.")
@@ -80,6 +128,12 @@ class ToolInput:
     port: int | None = strawberry.field(
         default=None, description="Port to expose it on, 1 to 65535. Default: 22 for SSH, 8888 for JUPYTER."
     )
+
+
+@strawberry.input(description="A network volume to mount.")
+class VolumeMountInput:
+    id: strawberry.ID = strawberry.field(description="Id of the volume.")
+    mount_path: str = strawberry.field(description="Absolute path in the container, such as /data.")
 
 
 def mapping(pairs: Sequence[KeyValueInput]) -> dict[str, str]:

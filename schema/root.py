@@ -8,6 +8,7 @@ from schema.error_masking import ErrorMasking
 from schema.errors import ALL_ERRORS
 from schema.inputs import build_input
 from schema.mutations.account import AccountMutations
+from schema.mutations.budgets import BudgetMutations
 from schema.mutations.bulk import BulkMutations
 from schema.mutations.create import InstanceMutations
 from schema.mutations.fleet import FleetMutations
@@ -19,6 +20,7 @@ from schema.mutations.lifetimes import LifetimeMutations
 from schema.mutations.networks import NetworkMutations
 from schema.mutations.operations import OperationMutations
 from schema.mutations.tokens import TokenMutations
+from schema.mutations.volumes import VolumeMutations
 from schema.mutations.webhooks import WebhookMutations
 from schema.queries.access import AccessQueries
 from schema.queries.account import AccountQueries
@@ -31,7 +33,9 @@ from schema.queries.metrics import MetricsQueries
 from schema.queries.node import NodeQueries
 from schema.queries.operations import OperationQueries
 from schema.queries.server import ServerQueries
+from schema.queries.spend import SpendQueries
 from schema.queries.tokens import TokenQueries
+from schema.queries.volumes import VolumeQueries
 from schema.queries.webhooks import WebhookQueries
 from schema.scalars import SCALARS
 from schema.subscriptions import Subscription
@@ -45,6 +49,7 @@ class Query(
     OperationQueries,
     CatalogQueries,
     AccountQueries,
+    VolumeQueries,
     AccessQueries,
     FleetQueries,
     JobQueries,
@@ -52,6 +57,7 @@ class Query(
     WebhookQueries,
     InstanceQueries,
     MetricsQueries,
+    SpendQueries,
 ):
     pass
 
@@ -70,6 +76,8 @@ class Mutation(
     HealthMutations,
     AccountMutations,
     NetworkMutations,
+    VolumeMutations,
+    BudgetMutations,
     TokenMutations,
 ):
     pass

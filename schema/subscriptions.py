@@ -22,6 +22,7 @@ from schema.types.instance import Instance
 from schema.types.job import JobStats
 from schema.types.log import InstanceLog
 from schema.types.operation import Operation
+from schema.types.spend import SpendSummary
 from server.db import tables
 from server.enums import OPEN_OPERATION, InstanceStatus, Role
 from server.errors import CursorExpired, NotFound, Refused
@@ -32,6 +33,7 @@ from server.instances.queries import instances, operations
 from server.instances.queries.fleet import fleet_stats
 from server.instances.queries.log import LogKind, LogPart, log_address
 from server.queue.queries import job_stats
+from server.spend.report import read_summaries
 
 Row = TypeVar("Row", tables.Instance, tables.Operation)
 
@@ -166,6 +168,23 @@ class Subscription:
         return _stream(StatsSource(read, same=lambda one, other: one.stats == other.stats))
 
     @strawberry.subscription(
+        description="What the project spends; sent when an entry of the ledger begins, ends or is cut, at most once a "
+        "second. Also `Project.spend`.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def spend(self, info: Info) -> AsyncGenerator[SpendSummary]:
+        context, project_id = info.context, info.context.caller.project_id
+
+        async def read() -> SpendSummary:
+            async with context.read() as session:
+                summary = (await read_summaries(session, [project_id]))[project_id]
+                return SpendSummary.of(summary, context.state_cursor(await cursor_now(session)))
+
+        return _stream(
+            StatsSource(read, same=lambda one, other: one.summary.open_entries == other.summary.open_entries)
+        )
+
+    @strawberry.subscription(
         description="Queue statistics: of the project's jobs, or of all jobs for an ADMIN of the project "
         "`default`; sent on change, at most once a second.",
         extensions=[Requires(Role.READER)],
@@ -203,6 +222,7 @@ def _log(
             show=show,
             instance_ids=conditions.instance_ids,
             types=conditions.types,
+            without_instance=not conditions.is_of_instance,
             predicate=conditions.matches if conditions.needs_matching else None,
             after=after,
         )

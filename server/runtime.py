@@ -45,11 +45,14 @@ from server.provider.guard import ProviderGuard
 from server.provider.turns import CallTurns
 from server.queue.handler import Handler
 from server.queue.kinds import (
+    CheckBudgets,
     CheckHealth,
     CleanUp,
     ProbeWatched,
     Reconcile,
+    SendProjectWebhook,
     SendWebhook,
+    UpdateEstimates,
     WatchHealth,
     Work,
     check_handled,
@@ -58,13 +61,16 @@ from server.queue.schedule import Recurring
 from server.queue.worker import Worker
 from server.server_info import ServerInfo
 from server.ssrf import PrivateAddresses, raise_socket_limits
+from server.webhooks.feed import WebhookFeed
 from server.webhooks.sender import Sender
 from server.webhooks.signing import find_key
 
 CLEAN_UP_INTERVAL = timedelta(minutes=10)
 WATCH_INTERVAL = timedelta(seconds=15)
+ESTIMATES_INTERVAL = timedelta(seconds=15)
+BUDGETS_INTERVAL = timedelta(seconds=15)  # short beside the time by which a budget ends machines early
 # Kinds that mostly wait for other servers.
-SLOW_KINDS: tuple[type[Work], ...] = (CheckHealth, ProbeWatched, SendWebhook)
+SLOW_KINDS: tuple[type[Work], ...] = (CheckHealth, ProbeWatched, SendWebhook, SendProjectWebhook)
 
 
 class Runtime:
@@ -187,8 +193,9 @@ class Runtime:
         self.notifier.start()
         self._stack.push_async_callback(self.notifier.stop)
         # Every process may become the sequencer, so the log continues as long as one process of any kind runs.
-        self.sequencer.start()
-        self._stack.push_async_callback(self.sequencer.stop)
+        if self._beside is None:
+            self.sequencer.start()
+            self._stack.push_async_callback(self.sequencer.stop)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -224,6 +231,9 @@ class Runtime:
             settings=self.settings,
             poller=self.poller,
         )
+        feed = WebhookFeed(self.database, self.notifier)
+        feed.start()
+        self._stack.push_async_callback(feed.stop)
         handlers = all_handlers(services)
         check_handled(handlers)
         # Slow kinds have a worker of their own: a thousand waiting jobs must not block the others.
@@ -234,6 +244,8 @@ class Runtime:
             Recurring(CleanUp(), every=CLEAN_UP_INTERVAL),
             Recurring(Reconcile(), every=self.settings.reconcile_interval),
             Recurring(WatchHealth(), every=WATCH_INTERVAL),
+            Recurring(UpdateEstimates(), every=ESTIMATES_INTERVAL),
+            Recurring(CheckBudgets(), every=BUDGETS_INTERVAL),
         ]
         self._start_worker(handlers, concurrency=self.settings.max_concurrent_jobs, recurring=recurring)
 
@@ -255,6 +267,7 @@ class Runtime:
             shutdown_timeout=self.settings.shutdown_timeout,
             recurring=recurring,
             turns=CallTurns(self.novita.limiter),
+            seals=self.seals,
         )
         worker.start()
         self._workers.append(worker)

@@ -18,6 +18,7 @@ from schema.inputs import (
     MutationInput,
     PortInput,
     ToolInput,
+    VolumeMountInput,
     are_unique,
     mapping,
     stated_secrets,
@@ -33,6 +34,7 @@ from server.errors import Problem
 from server.instances import drafts
 from server.instances.commands import create, delete
 from server.instances.tools import Tool
+from server.volumes.draft import VolumeMount
 
 
 @strawberry.input(one_of=True, description="Source of an instance: a template or an image.")
@@ -101,6 +103,9 @@ class CreateInstanceInput(MutationInput):
     network_id: strawberry.ID | None = strawberry.field(
         default=None, description="Id of a private network; the instance is created in its region."
     )
+    volumes: list[VolumeMountInput] | None = strawberry.field(
+        default=None, description="Network volumes, at most 30; the instance is created in their region."
+    )
     labels: list[KeyValueInput] | None = strawberry.field(default=None, description="Your own labels, at most 64.")
     health_check: HealthCheckInput | None = strawberry.field(
         default=None, description="Health check before the instance becomes READY."
@@ -149,6 +154,10 @@ class CreateInstanceInput(MutationInput):
             ports=None if self.ports is None else tuple(drafts.Port(port.port, port.type) for port in self.ports),
             tools=None if self.tools is None else tuple(Tool.of(tool.name, tool.port) for tool in self.tools),
             network_id=None if self.network_id is None else ids.provider_id(ids.NETWORK, self.network_id),
+            volumes=tuple(
+                VolumeMount(ids.parse_or_unused(ids.VOLUME, volume.id), volume.mount_path)
+                for volume in self.volumes or ()
+            ),
             labels=mapping(self.labels or []),
             health_check=(self.health_check or HealthCheckInput()).to_draft(),
             lifetime=None if self.lifetime is None else self.lifetime.to_domain(),
@@ -199,10 +208,9 @@ class InstanceMutations:
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def delete_instance(self, info: Info, input: Annotated[DeleteInstanceInput, Input]) -> DeleteInstancePayload:
-        instance_id = ids.parse(ids.INSTANCE, input.id, ("input", "id"))
         accepted = await delete.accept_delete(
             info.context.services.database,
-            instance_id,
+            input.target(),
             by=info.context.caller,
             key=input.idempotency_key,
             expected_version=input.expected_version,

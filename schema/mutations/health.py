@@ -5,10 +5,10 @@ from typing import Annotated
 
 import strawberry
 
-from schema import ids
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
-from schema.inputs import Input, MutationInput
+from schema.inputs import Input, InstanceReference, MutationInput, target_of
+from schema.mutations.payloads import instance_id_of
 from schema.permissions import Requires
 from schema.types.instance import Instance
 from server.enums import Role
@@ -21,7 +21,12 @@ MAX_WAIT = timedelta(seconds=30)
 
 @strawberry.input(description="The instance to check.")
 class CheckHealthInput(MutationInput):
-    instance_id: strawberry.ID = strawberry.field(description="Id of the instance.")
+    instance: InstanceReference | None = strawberry.field(
+        default=None, description="Id or name of the instance. Give exactly one of `instance` and `instanceId`."
+    )
+    instance_id: strawberry.ID | None = strawberry.field(
+        default=None, description="Id of the instance; short for `instance: {id: ...}`."
+    )
     wait: timedelta = strawberry.field(
         default=timedelta(seconds=10),
         description="How long to wait for the result, 0 to 30 s. The check continues after that.",
@@ -47,7 +52,8 @@ class HealthMutations:
         if input.wait > MAX_WAIT:
             message = f"It must be 0 to {MAX_WAIT.total_seconds():.0f} seconds."
             raise Invalid([Problem("INVALID_TIMEOUT", message, ("input", "wait"))])
-        instance_id = ids.parse(ids.INSTANCE, input.instance_id, ("input", "instanceId"))
+        target = target_of(input.instance, instance_id=input.instance_id)
+        instance_id = await instance_id_of(info, target)
         database, plan = info.context.services.database, default_plan(info.context.services.settings)
         since = await ask_for_check(database, instance_id, defaults=plan, by=info.context.caller)
         if info.context.is_validate_only:

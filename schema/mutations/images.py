@@ -17,8 +17,6 @@ from server.errors import Invalid, Problem
 from server.instances.commands.save_image import SaveImageDraft, save_image
 from server.instances.commands.upgrade import UpgradeDraft, upgrade_instance
 
-ID = ("input", "id")
-
 
 @strawberry.input(description="The instance to save as an image.")
 class SaveImageInput(InstanceInput):
@@ -88,7 +86,7 @@ class ImageMutations:
         accepted = await save_image(
             services.database,
             services.catalog,
-            ids.parse(ids.INSTANCE, input.id, ID),
+            input.target(),
             SaveImageDraft(
                 image=input.image,
                 registry_auth_id=None if auth_id is None else ids.provider_id(ids.REGISTRY_AUTH, auth_id),
@@ -123,7 +121,7 @@ class ImageMutations:
         accepted = await upgrade_instance(
             services.database,
             services.catalog,
-            ids.parse(ids.INSTANCE, input.id, ID),
+            input.target(),
             input.to_draft(),
             by=info.context.caller,
             cipher=services.cipher,

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import strawberry
 
-from schema import ids
 from schema.context import Info
 from schema.errors import RefusalsAsErrors
 from schema.inputs import (
@@ -13,11 +12,13 @@ from schema.inputs import (
     VERSION,
     Input,
     InstanceInput,
+    InstanceReference,
     KeyValueInput,
     MutationInput,
     PortInput,
     are_unique,
     mapping,
+    target_of,
 )
 from schema.mutations.payloads import InstancePayload
 from schema.permissions import Requires
@@ -27,11 +28,9 @@ from server.enums import OperationKind, Role
 from server.errors import Invalid, Problem
 from server.instances import drafts
 from server.instances.commands import update
-from server.instances.commands.lifecycle import Target, accept
+from server.instances.commands.lifecycle import accept
 from server.instances.drafts import StartDraft
 from server.instances.idempotency import Accepted
-
-ID = ("input", "id")
 
 
 @strawberry.type(description="The instance, being started.")
@@ -59,24 +58,8 @@ class UpdateInstancePayload(InstancePayload):
     pass
 
 
-@strawberry.input(one_of=True, description="An instance, by id or by name.")
-class InstanceReference:
-    id: strawberry.ID | None = strawberry.field(default=strawberry.UNSET, description="Id of the instance.")
-    name: str | None = strawberry.field(
-        default=strawberry.UNSET, description="Name of an instance that is not deleted."
-    )
-
-
 @strawberry.input(description="The instance to start. Give exactly one of `instance`, `id` and `name`.")
-class StartInstanceInput(MutationInput):
-    instance: InstanceReference | None = strawberry.field(default=None, description="Id or name.")
-    id: strawberry.ID | None = strawberry.field(
-        default=None, description="Id of the instance; short for `instance: {id: ...}`."
-    )
-    name: str | None = strawberry.field(
-        default=None, description="Name of the instance; short for `instance: {name: ...}`."
-    )
-    expected_version: int | None = strawberry.field(default=None, description=VERSION)
+class StartInstanceInput(InstanceInput):
     health_check: HealthCheckInput | None = strawberry.field(
         default=None, description="New health check; replaces the stored one."
     )
@@ -92,21 +75,6 @@ class StartInstanceInput(MutationInput):
     lifetime: LifetimeInput | None = strawberry.field(
         default=None, description="New limits of its lifetime; they replace the stored ones."
     )
-    idempotency_key: str | None = strawberry.field(default=None, description=KEY)
-
-    def target(self) -> Target:
-        """Raises Invalid unless exactly one of `instance`, `id` and `name` is given."""
-        given: list[tuple[str, strawberry.ID | str]] = [
-            (name, value) for name, value in (("id", self.id), ("name", self.name)) if value is not None
-        ]
-        if self.instance is not None:
-            given += [(name, value) for name, value in vars(self.instance).items() if value is not strawberry.UNSET]
-        if len(given) != 1:
-            message = "Give exactly one of `instance`, `id` and `name`."
-            raise Invalid([Problem("INVALID_TARGET", message, ID)])
-        ((kind, value),) = given
-        path = ("input", kind) if self.instance is None else ("input", "instance", kind)
-        return Target(ids.parse(ids.INSTANCE, value, path)) if kind == "id" else Target(name=value, path=path)
 
 
 @strawberry.input(description="The instance to stop.")
@@ -140,7 +108,12 @@ class WebhookChange:
 
 @strawberry.input(description="Changes to an instance; omitted fields stay unchanged.")
 class UpdateInstanceInput(MutationInput):
-    id: strawberry.ID = strawberry.field(description="Id of the instance.")
+    instance: InstanceReference | None = strawberry.field(
+        default=None, description="Id or present name of the instance. Give exactly one of `instance` and `id`."
+    )
+    id: strawberry.ID | None = strawberry.field(
+        default=None, description="Id of the instance; short for `instance: {id: ...}`."
+    )
     name: str | None = strawberry.field(default=None, description="New name. Takes effect at once.")
     labels: list[KeyValueInput] | None = strawberry.field(
         default=None, description="New labels, at most 64; they replace all present ones. Takes effect at once."
@@ -236,10 +209,9 @@ class LifecycleMutations:
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def update_instance(self, info: Info, input: Annotated[UpdateInstanceInput, Input]) -> UpdateInstancePayload:
-        instance_id = ids.parse(ids.INSTANCE, input.id, ID)
         accepted = await update.update_instance(
             info.context.services.database,
-            instance_id,
+            target_of(input.instance, id=input.id),
             input.to_draft(),
             by=info.context.caller,
             private_addresses=info.context.services.settings.allow_private_webhooks,
@@ -251,7 +223,7 @@ async def _accept(info: Info, kind: OperationKind, input: InstanceInput) -> Acce
     return await accept(
         info.context.services.database,
         kind,
-        Target(ids.parse(ids.INSTANCE, input.id, ID)),
+        input.target(),
         by=info.context.caller,
         key=input.idempotency_key,
         expected_version=input.expected_version,

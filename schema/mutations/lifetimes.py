@@ -5,10 +5,10 @@ from typing import Annotated
 
 import strawberry
 
-from schema import ids
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
-from schema.inputs import VERSION, Input, MutationInput
+from schema.inputs import VERSION, Input, MutationInput, TargetInput
+from schema.mutations.payloads import instance_id_of
 from schema.permissions import Requires
 from schema.types.instance import Instance
 from schema.types.lifetime import IdleInput, LifetimePolicy
@@ -16,12 +16,9 @@ from server.enums import Role
 from server.instances.limits.policy import Policy, set_policy
 from server.lifetimes.extend import Extension, extend_lifetime
 
-ID = ("input", "id")
-
 
 @strawberry.input(description="A later end. Give exactly one of `by` and `until`.")
-class ExtendLifetimeInput(MutationInput):
-    id: strawberry.ID = strawberry.field(description="Id of the instance.")
+class ExtendLifetimeInput(TargetInput):
     by: timedelta | None = strawberry.field(
         default=None, description="Time to add to the earliest of its ends, or to now if that has passed."
     )
@@ -35,8 +32,8 @@ class ExtendLifetimePayload(Payload):
 
 
 @strawberry.input(description="The instance that is in use.")
-class HeartbeatInput(MutationInput):
-    id: strawberry.ID = strawberry.field(description="Id of the instance.")
+class HeartbeatInput(TargetInput):
+    pass
 
 
 @strawberry.type(description="Result of a heartbeat.")
@@ -75,11 +72,10 @@ class LifetimeMutations:
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def extend_lifetime(self, info: Info, input: Annotated[ExtendLifetimeInput, Input]) -> ExtendLifetimePayload:
-        instance_id = ids.parse(ids.INSTANCE, input.id, ID)
         extension = Extension(input.by, input.until, input.expected_version)
         database = info.context.services.database
         return ExtendLifetimePayload(
-            instance=Instance.of(await extend_lifetime(database, instance_id, extension, by=info.context.caller))
+            instance=Instance.of(await extend_lifetime(database, input.target(), extension, by=info.context.caller))
         )
 
     @strawberry.mutation(
@@ -88,7 +84,7 @@ class LifetimeMutations:
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def heartbeat(self, info: Info, input: Annotated[HeartbeatInput, Input]) -> HeartbeatPayload:
-        instance_id = ids.parse(ids.INSTANCE, input.id, ID)
+        instance_id = await instance_id_of(info, input.target())
         beat = await info.context.services.heartbeats.beat(instance_id, by=info.context.caller)
         return HeartbeatPayload(next_at=beat.next_at)
 

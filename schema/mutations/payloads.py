@@ -1,6 +1,7 @@
 """Payloads of mutations that start an operation on an instance."""
 
 from typing import Any, Self
+from uuid import UUID
 
 import strawberry
 import structlog
@@ -9,6 +10,7 @@ from schema.context import Info
 from schema.errors import Payload
 from schema.types.instance import Instance
 from schema.types.operation import Operation
+from server.instances.commands.lifecycle import Target, find_target
 from server.instances.idempotency import Accepted
 
 log = structlog.get_logger(__name__)
@@ -45,3 +47,11 @@ class AcceptedInstance:
 @strawberry.type
 class InstancePayload(AcceptedInstance, Payload):
     pass
+
+
+async def instance_id_of(info: Info, target: Target) -> UUID:
+    """For mutations without a key, where the name may be looked up first. Raises NotFound."""
+    if target.id is not None:
+        return target.id
+    async with info.context.read() as session:
+        return (await find_target(session, target, info.context.caller)).id

@@ -24,12 +24,16 @@ from schema.types.catalog import (
 )
 from server.catalog.offers import offers
 from server.catalog.owners import owned_by_others
+from server.clock import now
 from server.conversion import convert
 from server.enums import InstanceKind, ProviderObjectKind, Role
 from server.errors import Refused
 from server.instances.availability import refuse
 from server.instances.commands.create import objects_of, refuse_foreign
+from server.instances.limits.policy import PATH
+from server.instances.limits.spec import refuse_near_deadline
 from server.instances.quote import Defaults, quote_draft
+from server.volumes.attach import find_mounted
 
 MAX_TEXT_LENGTH = 255
 MAX_KEYS = 100
@@ -114,10 +118,12 @@ class CatalogQueries:
         defaults = Defaults(services.settings.default_regions, services.settings.estimated_ready_time)
         try:
             draft.check()
+            refuse_near_deadline(draft.lifetime, PATH, at=now())
             project_id = info.context.caller.project_id
             foreign = await owned_by_others(services.database, objects_of(draft), project_id=project_id)
             refuse_foreign(draft, foreign)
-            quote = await quote_draft(services.catalog, draft, defaults=defaults)
+            volumes = await find_mounted(services.database, draft.volumes, project_id=project_id)
+            quote = await quote_draft(services.catalog, draft, defaults=defaults, volumes=volumes)
         except Refused as refused:
             return Quote(errors=list(await errors_of(refused, info)))
         if quote.best is not None:

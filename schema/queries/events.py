@@ -125,6 +125,7 @@ async def _scan(
             through=now.position,
             instance_ids=filter.instance_ids,
             types=filter.types,
+            without_instance=not filter.is_of_instance,
             limit=limit,
         )
         matches += [event for event in page if filter.matches(event)]

@@ -8,11 +8,12 @@ from schema import ids
 from schema.context import Info
 from schema.filters import InstanceFilter, InstanceOrderBy
 from schema.inputs import After, First, Id, Which
+from schema.lazy_instance import LazyInstance, columns_for
 from schema.pagination import check_first, parse_order_cursor
 from schema.permissions import Requires
+from schema.selection import selected_names
 from schema.types.connection import InstanceConnection
 from schema.types.instance import Instance
-from schema.types.lazy_instance import LazyInstance
 from server.db import tables
 from server.enums import Role
 from server.errors import NotFound
@@ -72,6 +73,7 @@ class InstanceQueries:
             after=place,
             order=order.field,
             descending=order.is_descending,
+            columns=columns_for(selected_names(info)),
         )
         nodes: list[Instance] = [LazyInstance(row) for row in rows[:size]]
         return InstanceConnection(wanted=wanted, rows=rows, order=order, after=after, nodes=nodes)

@@ -19,8 +19,10 @@ from schema.types.instance import Instance
 from schema.types.job import Job
 from schema.types.operation import Operation
 from schema.types.provider_job import ProviderJob
+from schema.types.spend import Budget
 from schema.types.token import Project, Token
-from schema.types.webhook import WebhookDelivery
+from schema.types.volume import Volume
+from schema.types.webhook import ProjectWebhook, WebhookDelivery
 from server.enums import InstanceKind, Role
 from server.errors import NotFound
 
@@ -75,6 +77,15 @@ async def _delivery(info: Info, id: str) -> Node | None:
     return None if row is None else WebhookDelivery.of(row)
 
 
+async def _budget(info: Info, id: str) -> Node | None:
+    return await Budget.load(info, id)
+
+
+async def _webhook(info: Info, id: str) -> Node | None:
+    row = await info.context.loaders.project_webhook.load(ids.parse(ids.WEBHOOK, id))
+    return None if row is None else ProjectWebhook.of(row)
+
+
 async def _token(info: Info, id: str) -> Node | None:
     """A token of the project, or any token for a server administrator."""
     loaders, token_id = info.context.loaders, ids.parse(ids.TOKEN, id)
@@ -123,6 +134,8 @@ LOADERS: dict[str, Callable[[Info, str], Awaitable[Node | None]]] = {
     ids.INSTANCE: _instance,
     ids.OPERATION: _operation,
     ids.DELIVERY: _delivery,
+    ids.BUDGET: _budget,
+    ids.WEBHOOK: _webhook,
     ids.TOKEN: _token,
     ids.PROJECT: _project,
     ids.JOB: _job,
@@ -133,4 +146,5 @@ LOADERS: dict[str, Callable[[Info, str], Awaitable[Node | None]]] = {
     ids.NETWORK: Network.load,
     ids.PREWARM: Prewarm.load,
     ids.PROVIDER_JOB: ProviderJob.load,
+    ids.VOLUME: Volume.load,
 }

@@ -43,8 +43,8 @@ class OperationQueries:
     ) -> OperationConnection:
         project_id, wanted = info.context.caller.project_id, (filter or OperationFilter()).to_domain()
         return await OperationConnection.newest_first(
-            info.context.read_from_replica_if_fresh(),
-            tables.Operation,
+            info,
+            tables.OperationRow,
             reads.conditions_on_operations(project_id, wanted),
             OperationEdge,
             Operation.of,

@@ -4,24 +4,31 @@ import strawberry
 
 from schema.context import Info
 from schema.filters import MAX_VALUES
-from schema.mutations.bulk import MAX_IDS as BULK
 from schema.pagination import MAX_PAGE
 from schema.permissions import Requires
 from schema.queries.node import MAX_NODES
 from schema.queries.operations import MAX_AWAIT_TIMEOUT
+from schema.selection import selected_names
 from schema.types.server import DatabaseInfo, EventLogInfo, ProviderInfo, ServerFeatures, ServerInfo, ServerLimits
 from schema.types.token import Project, Token, Viewer
 from server.conversion import convert
 from server.enums import Role
+from server.events.event import Cursor
+from server.instances.queries.instances import INSTANCES_MAX
+from server.server_info import ClusterStatus
 from server.ssrf import PrivateAddresses
+
+# Fields that are read from the database, each time: the others are known to the process.
+FROM_THE_CLUSTER = frozenset({"callsPerMinute", "database", "eventLog", "workers"})
+NOT_READ = ClusterStatus(calls_per_minute=None, database_version="", workers=0, has_sequencer=False, head=Cursor(0, 0))
 
 
 @strawberry.type
 class ServerQueries:
     @strawberry.field(description="The caller: token, project and role.", extensions=[Requires(Role.READER)])
     async def viewer(self, info: Info) -> Viewer:
-        caller, loaders = info.context.caller, info.context.loaders
-        token, project = await loaders.token.load(caller.token_id), await loaders.project.load(caller.project_id)
+        caller = info.context.caller
+        token, project = caller.token, caller.project
         if token is None or project is None:
             raise LookupError("a caller without a token")
         return Viewer(
@@ -38,7 +45,9 @@ class ServerQueries:
     async def server_info(self, info: Info) -> ServerInfo:
         services = info.context.services
         facts, settings = services.server_info, services.settings
-        provider, standing = facts.provider, await facts.cluster_status()
+        provider = facts.provider
+        is_needed = not FROM_THE_CLUSTER.isdisjoint(selected_names(info))
+        standing = await facts.cluster_status() if is_needed else NOT_READ
         return ServerInfo(
             version=facts.version,
             started_at=facts.started_at,
@@ -59,7 +68,7 @@ class ServerQueries:
             limits=ServerLimits(
                 page_size=MAX_PAGE,
                 nodes=MAX_NODES,
-                bulk_size=BULK,
+                bulk_size=INSTANCES_MAX,
                 filter_values=MAX_VALUES,
                 await_timeout=MAX_AWAIT_TIMEOUT,
                 event_retention=settings.event_retention,

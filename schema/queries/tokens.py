@@ -12,6 +12,7 @@ from schema.permissions import Requires
 from schema.types.token import Project, ProjectConnection, ProjectEdge, Token, TokenConnection, TokenEdge
 from server.auth import token_admin
 from server.db import tables
+from server.db.pages import Where
 from server.enums import Role
 
 
@@ -49,7 +50,7 @@ class TokenQueries:
             await _project(info, project_id), (filter or TokenFilter()).to_domain()
         )
         return await TokenConnection.newest_first(
-            info.context.read(), tables.Token, conditions, TokenEdge, Token.of, first=first, after=after
+            info, tables.TokenRow, conditions, TokenEdge, Token.of, first=first, after=after
         )
 
     @strawberry.field(
@@ -58,11 +59,11 @@ class TokenQueries:
         extensions=[Requires(Role.ADMIN)],
     )
     async def projects(self, info: Info, first: First = 50, after: After = None) -> ProjectConnection:
-        conditions = (
-            [] if await info.context.is_server_admin() else [tables.Project.id == info.context.caller.project_id]
-        )
+        where = Where()
+        if not await info.context.is_server_admin():
+            where = where.given("id = {}", info.context.caller.project_id)
         return await ProjectConnection.newest_first(
-            info.context.read(), tables.Project, conditions, ProjectEdge, Project.of, first=first, after=after
+            info, tables.ProjectRow, where, ProjectEdge, Project.of, first=first, after=after
         )
 
 

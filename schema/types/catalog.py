@@ -14,7 +14,7 @@ from schema.errors import MutationError
 from schema.ids import Node
 from schema.inputs import First
 from schema.pagination import Edge, ListConnection, check_first
-from schema.types.instance import EnvVariable, Port, Tool, tools_of
+from schema.types.instance_parts import EnvVariable, Port, Tool, tools_of
 from schema.types.money import BillingMode, Money
 from server.catalog.catalog import Cluster, RegistryAuth
 from server.catalog.catalog import Template as CatalogTemplate

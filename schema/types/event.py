@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -10,17 +11,22 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.ids import Node
+from schema.loaded import Loaded
 from schema.pagination import Connection, Edge
 from schema.types.health import InstanceHealth
-from schema.types.instance import Instance, InstanceState, KeyValue, pairs
+from schema.types.instance import Instance, InstanceState
+from schema.types.instance_parts import KeyValue, pairs
 from schema.types.money import BillingMode
 from schema.types.operation import Operation, OperationState
+from schema.types.spend import Budget
 from schema.types.token import Token
+from schema.types.volume import Volume
 from server.db import tables
 from server.enums import InstanceStatus
 from server.events.event import PROJECT_EVENTS, Event, EventType
 from server.instances.events import restored
 
+ALL_TYPES = ", ".join(EventType)
 TYPES = (
     "Event type, as in webhooks: "
     + ", ".join(each for each in EventType if each not in PROJECT_EVENTS)
@@ -63,8 +69,17 @@ class OperationSnapshot(OperationState):
     operation_id: strawberry.ID = strawberry.field(description="Id of the operation.")
 
     @classmethod
-    def identity(cls, row: tables.Operation) -> dict[str, Any]:
+    def identity(cls, row: tables.OperationLike) -> dict[str, Any]:
         return {"operation_id": strawberry.ID(ids.format_id(ids.OPERATION, row.id))}
+
+
+INSTANCE = Loaded(
+    attrgetter("instance"), attrgetter("instance_row_id"), lambda row: None if row is None else Instance.of(row)
+)
+OPERATION = Loaded(
+    attrgetter("operation"), attrgetter("operation_row_id"), lambda row: None if row is None else Operation.of(row)
+)
+CAUSED_BY = Loaded(attrgetter("token"), attrgetter("token_row_id"), lambda row: None if row is None else Token.of(row))
 
 
 @strawberry.type(description="One event: what changed, and the state right after it.")
@@ -95,24 +110,29 @@ class InstanceEvent(Node):
     health: InstanceHealth | None = strawberry.field(description="Result of the health check, for events about health.")
     data: list[KeyValue] = strawberry.field(description="Further values, by name; docs/events.md lists them by type.")
 
-    @strawberry.field(description="The instance as it is now; null if it is no longer stored.")
+    @strawberry.field(
+        description="The instance as it is now; null if it is no longer stored.", metadata=INSTANCE.metadata
+    )
     async def instance(self, info: Info) -> Instance | None:
-        row = await info.context.loaders.instance.load(self.instance_row_id)
-        return None if row is None else Instance.of(row)
+        return await INSTANCE.load(self, info)
 
-    @strawberry.field(description="Its operation as it is now; null if there was none, or if it is no longer stored.")
+    @strawberry.field(
+        description="Its operation as it is now; null if there was none, or if it is no longer stored.",
+        metadata=OPERATION.metadata,
+    )
     async def operation(self, info: Info) -> Operation | None:
-        if self.operation_row_id is None:
-            return None
-        row = await info.context.loaders.operation.load(self.operation_row_id)
-        return None if row is None else Operation.of(row)
+        return await OPERATION.load(self, info)
 
-    @strawberry.field(description="Token that caused it; null if it was not caused by a request.")
+    @strawberry.field(
+        description="Token that caused it; null if it was not caused by a request.", metadata=CAUSED_BY.metadata
+    )
     async def caused_by(self, info: Info) -> Token | None:
-        return await Token.load(info, self.token_row_id)
+        return await CAUSED_BY.load(self, info)
 
     @classmethod
     def of(cls, event: Event, *, cursor: str) -> "InstanceEvent":
+        from schema.lazy_instance import LazySnapshot  # noqa: PLC0415 - the two modules refer to each other
+
         instance, operation = event.data.get("instance"), event.data.get("operation")
         previous, status = event.data.get("from"), event.data.get("to")
         if event.instance_id is None:
@@ -128,7 +148,7 @@ class InstanceEvent(Node):
             instance_id=strawberry.ID(ids.format_id(ids.INSTANCE, event.instance_id)),
             previous_status=InstanceStatus(previous) if previous else None,
             status=InstanceStatus(status) if status else None,
-            instance_snapshot=InstanceSnapshot.of(restored(tables.Instance, instance), at=event.occurred_at)
+            instance_snapshot=LazySnapshot(restored(tables.Instance, instance), at=event.occurred_at)
             if instance
             else None,
             operation_snapshot=OperationSnapshot.of(restored(tables.Operation, operation)) if operation else None,
@@ -144,26 +164,41 @@ class InstanceEvent(Node):
 @strawberry.type(description="One event of the project that is not about one of its instances.")
 class ProjectEvent(Node):
     token_row_id: strawberry.Private[UUID | None]
+    objects: strawberry.Private[Mapping[str, str]]  # ids of what it is about, by the name of the field that shows it
     cursor: str = strawberry.field(description="Cursor: pass it as `after` to continue behind this event.")
     type: str = strawberry.field(
         description="Event type: " + ", ".join(sorted(PROJECT_EVENTS)) + ". Expect others from newer servers."
     )
     occurred_at: datetime = strawberry.field(description="Time of the event.")
-    data: list[KeyValue] = strawberry.field(description="Values as of the event.")
+    data: list[KeyValue] = strawberry.field(
+        description="Values as of the event, by name; docs/events.md lists them by type."
+    )
 
-    @strawberry.field(description="Token that caused it; null if it was not caused by a request.")
+    @strawberry.field(description="The budget of a `budget.*` event as it is now; null if it was deleted.")
+    async def budget(self, info: Info) -> Budget | None:
+        return await Budget.load(info, self.objects["budget"]) if "budget" in self.objects else None
+
+    @strawberry.field(description="The volume of a `volume.*` event as it is now; null if it was deleted.")
+    async def volume(self, info: Info) -> Volume | None:
+        return await Volume.load(info, self.objects["volume"]) if "volume" in self.objects else None
+
+    @strawberry.field(
+        description="Token that caused it; null if it was not caused by a request.", metadata=CAUSED_BY.metadata
+    )
     async def caused_by(self, info: Info) -> Token | None:
-        return await Token.load(info, self.token_row_id)
+        return await CAUSED_BY.load(self, info)
 
     @classmethod
     def of(cls, event: Event, *, cursor: str) -> "ProjectEvent":
+        values: Mapping[str, Any] = event.data.get("values") or {}
         return cls(
             token_row_id=event.caused_by,
+            objects=event.data.get("objects") or {},
             id=strawberry.ID(ids.format_id(ids.EVENT, event.id)),
             cursor=cursor,
             type=event.type,
             occurred_at=event.occurred_at,
-            data=[KeyValue(key=key, value=str(value)) for key, value in sorted(event.data.items())],
+            data=pairs({key: str(value) for key, value in values.items()}),
         )
 
 

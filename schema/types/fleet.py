@@ -8,7 +8,8 @@ from schema.context import Info
 from schema.enums import described
 from schema.inputs import After, First
 from schema.pagination import Edge, ListConnection
-from schema.types.instance import Endpoint, Instance
+from schema.types.instance import Instance
+from schema.types.instance_parts import Endpoint
 from schema.types.money import Money
 from server.billing import is_billed
 from server.clock import now

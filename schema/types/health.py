@@ -102,11 +102,11 @@ class InstanceHealth:
     checked_at: datetime = strawberry.field(description="When the last probe ended.")
 
     @classmethod
-    def of(cls, rows: Sequence[tables.ProbeResult]) -> "InstanceHealth | None":
+    def of(cls, rows: Sequence[tables.ProbeRow]) -> "InstanceHealth | None":
         """None if nothing was probed in this run."""
         if not rows:
             return None
-        endpoints = [EndpointHealth.of(vars(row)) for row in rows]
+        endpoints = [EndpointHealth.of(row._asdict()) for row in rows]
         return cls(status=health_of(rows), endpoints=endpoints, checked_at=max(row.checked_at for row in rows))
 
     @classmethod

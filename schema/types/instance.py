@@ -1,152 +1,44 @@
 """Types of an instance."""
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Self
 from uuid import UUID
 
 import strawberry
-from graphql import GraphQLError
 from pydantic import SecretStr
+from strawberry.dataloader import DataLoader
 
 from schema import ids
 from schema.context import Info
-from schema.enums import described
 from schema.ids import Node
 from schema.inputs import First
+from schema.loaded import Loaded
+from schema.loaders import Loaders
 from schema.pagination import check_first
 from schema.types.health import InstanceHealth
+from schema.types.instance_parts import (
+    DERIVED,
+    ContainerExit,
+    Endpoint,
+    EnvVariable,
+    InstanceFailure,
+    KeyValue,
+    Port,
+    Tool,
+)
 from schema.types.lifetime import Lifetime
 from schema.types.money import BillingMode, Money
-from schema.types.operation import HELP, Operation
-from server.billing import is_billed
+from schema.types.operation import Operation
+from schema.types.spend import InstanceSpend
+from schema.types.volume import InstanceVolume
 from server.conversion import convert
 from server.db import tables
-from server.encryption import UnknownEncryptionKey
-from server.enums import Billing, InstanceKind, InstanceStatus, OperationKind, PlacementOrder, Role, ToolName
-from server.error_codes import help_of
-from server.instances.attempts import MACHINE_MAY_EXIST
-from server.instances.env import is_secret
-from server.instances.provider.reader import FRESH_FOR, unseen_for
+from server.enums import Billing, InstanceKind, InstanceStatus, OperationKind, PlacementOrder
 from server.instances.queries import access as queries
-from server.instances.status import actions, has_machine
-from server.instances.tools import tool_name
 
 if TYPE_CHECKING:
     from schema.types.webhook import Webhook
-
-described(
-    InstanceStatus,
-    description="Status of an instance. RUNNING: the machine is running. READY: its endpoints respond.",
-    values={
-        "CREATING": "Accepted; choosing a region and creating it at the provider.",
-        "STARTING": "Created at the provider; the machine is starting.",
-        "RUNNING": "The machine is running.",
-        "HEALTH_CHECKING": "The machine is running; its endpoints are being probed.",
-        "READY": "Its endpoints respond, or it has none to check.",
-        "STOPPING": "Stopping.",
-        "EXITED": "Stopped. Its disk is kept and billed.",
-        "RESTARTING": "Restarting.",
-        "MIGRATING": "Migrating to another node.",
-        "DELETING": "Being deleted at the provider.",
-        "DELETED": "Deleted at the provider.",
-        "FAILED": "Failed: see `failure`. A machine may still exist and be billed.",
-    },
-)
-described(
-    Billing,
-    description="Requested billing option.",
-    values={
-        "SPOT_THEN_ON_DEMAND": "Spot first, then on demand; `placement` says whether per region or in all regions.",
-        "SPOT": "Spot only: cheaper, but the provider may reclaim it.",
-        "ON_DEMAND": "On demand only.",
-    },
-)
-described(
-    PlacementOrder,
-    description="Order in which products and regions are tried.",
-    values={
-        "PRICE": "Spot in all regions before on demand in any, the lowest price first; at equal prices in the order of "
-        "regions.",
-        "REGION_ORDER": "Region by region in the given order; in each, spot before on demand.",
-    },
-)
-
-
-described(
-    InstanceKind,
-    description="Whether an instance has GPUs.",
-    values={
-        "GPU": "With 1 to 8 GPUs.",
-        "CPU": "Without a GPU; on demand only.",
-        "OTHER": "A kind that this server does not know; refused as input.",
-    },
-)
-
-
-@strawberry.type(description="Why an instance failed.")
-class InstanceFailure:
-    code: str = strawberry.field(description="Stable error code, such as HEALTH_CHECK_FAILED.")
-    message: str = strawberry.field(description="Readable message.")
-    actions: list[OperationKind] = strawberry.field(
-        description="Operations possible now. DELETE always; others only if a machine was created."
-    )
-
-    @strawberry.field(description=HELP)
-    def help(self) -> str | None:
-        return help_of(self.code)
-
-
-@strawberry.type(description="How a container ended by itself.")
-class ContainerExit:
-    code: int | None = strawberry.field(description="Exit code; null if the provider does not say it.")
-    message: str = strawberry.field(description="What the provider says about it.")
-
-
-@strawberry.type(description="A name and its value.")
-class KeyValue:
-    key: str = strawberry.field(description="The name.")
-    value: str = strawberry.field(description="The value.")
-
-
-@strawberry.type(description="An environment variable.")
-class EnvVariable:
-    key: str = strawberry.field(description="The name.")
-    secret: bool = strawberry.field(description="Whether its value is never shown.")
-    stored: strawberry.Private[object]  # not printed by repr() of the type; may be encrypted
-
-    @strawberry.field(description="The value; null if it is secret, or if the caller's role is below OPERATOR.")
-    def value(self, info: Info) -> str | None:
-        if self.secret or not info.context.caller.may(Role.OPERATOR):
-            return None
-        try:
-            return info.context.services.cipher.open(self.stored)
-        except UnknownEncryptionKey as error:
-            extensions = {"code": "ENCRYPTION_KEY_MISSING", "retryable": True}
-            raise GraphQLError(str(error), extensions=extensions) from None
-
-    @classmethod
-    def list_of(cls, env: Mapping[str, object], secret_env: list[str] | None = None) -> "list[EnvVariable]":
-        return [cls(key=key, secret=is_secret(key, secret_env), stored=value) for key, value in sorted(env.items())]
-
-
-@strawberry.type(description="A port that the instance exposes.")
-class Port:
-    port: int = strawberry.field(description="The port inside the instance.")
-    type: str = strawberry.field(description="Protocol as the provider names it: http or tcp.")
-
-
-@strawberry.type(description="A tool beside the container.")
-class Tool:
-    name: ToolName = strawberry.field(description="Which tool it is.")
-    port: int = strawberry.field(description="The port that it is exposed on.")
-
-
-@strawberry.type(description="Public address of a port while the instance runs.")
-class Endpoint:
-    port: int = strawberry.field(description="The port inside the instance.")
-    type: str = strawberry.field(description="Protocol as the provider names it: http or tcp.")
-    address: str = strawberry.field(description="URL for http, host:port for tcp.")
 
 
 @strawberry.type
@@ -181,6 +73,7 @@ class InstanceState:
     tools: list[Tool] = strawberry.field(description="Tools that run beside the container.")
     min_cuda_version: str | None = strawberry.field(description="Lowest CUDA version of the node's driver, if any.")
     network_id: str | None = strawberry.field(description="The provider's id of its private network, if any.")
+    volumes: list[InstanceVolume] = strawberry.field(description="Network volumes that it mounts.")
     labels: list[KeyValue] = strawberry.field(description="Your own labels.")
     ready_timeout: timedelta | None = strawberry.field(
         description="How long its machine may take to run; null: the server's INSTANCE_MAX_WAIT."
@@ -236,45 +129,27 @@ class InstanceState:
     @classmethod
     def of(cls, row: tables.InstanceLike, *, seen_at: datetime | None = None, at: datetime | None = None) -> Self:
         """`seen_at`: a later reading than the row's. `at`: the time of a row from the past; default now."""
-        failure = None
-        unseen = unseen_for(row, seen_at=seen_at, at=at)
-        # A process of an older release leaves READY without clearing the column.
-        degraded_since = row.degraded_since if row.status == InstanceStatus.READY else None
-        billed = is_billed(row.status, row.novita_status)
-        possible = actions(InstanceStatus(row.status), has_machine=has_machine(row))
-        if row.failure_code is not None:
-            failure = InstanceFailure(code=row.failure_code, message=row.failure_message or "", actions=possible)
-        return convert(
-            cls,
-            row,
-            **cls.identity(row),
-            status=InstanceStatus(row.status),
-            machine_may_exist=row.status_reason == MACHINE_MAY_EXIST,
-            failure=failure,
-            kind=InstanceKind.GPU if row.gpu_count else InstanceKind.CPU,
-            tools=tools_of(row.tools or []),  # null in events of before
-            billing=Billing(row.billing),
-            placement=PlacementOrder(row.placement or PlacementOrder.REGION_ORDER),
-            max_hourly_price=Money.of(row.max_hourly_price_e5),
-            ports=[Port(port=port["port"], type=port["type"]) for port in row.ports],
-            labels=pairs(row.labels),
-            ready_timeout=ready_timeout(row),
-            billing_mode=BillingMode.of(row.billing_mode),
-            is_billed=billed,
-            price_per_hour=Money.of(row.price_per_hour_e5) if billed else None,
-            running_price_per_hour=Money.of(row.price_per_hour_e5),
-            endpoints=[
-                Endpoint(port=endpoint["port"], type=endpoint["type"], address=endpoint["address"])
-                for endpoint in row.endpoints
-            ],
-            exit=None if row.exit_message is None else ContainerExit(code=row.exit_code, message=row.exit_message),
-            is_degraded=degraded_since is not None,
-            degraded_since=degraded_since,
-            stale=unseen is not None and unseen > FRESH_FOR,
-            stale_for=unseen,
-            actions=possible,
-            lifetime=Lifetime.of(row),
-        )
+        derived = {name: each.make(row, seen_at, at) for name, each in DERIVED.items()}
+        return convert(cls, row, **cls.identity(row), **derived)
+
+
+def _webhook(found: tuple[str, datetime | None] | None) -> Any:
+    from schema.types.webhook import Webhook  # noqa: PLC0415 - the two types refer to each other
+
+    return None if found is None else Webhook(url=found[0], disabled_at=found[1])
+
+
+def _newest_operations(loaders: Loaders, first: int) -> DataLoader[Any, Any]:
+    return loaders.operations(check_first(first))
+
+
+_ROW_ID = attrgetter("row_id")
+ENV = Loaded(attrgetter("env"), _ROW_ID, lambda stored: EnvVariable.list_of(stored.env, stored.secret_env))
+HEALTH = Loaded(attrgetter("health"), _ROW_ID, InstanceHealth.of)
+WEBHOOK = Loaded(attrgetter("webhook"), _ROW_ID, _webhook)
+OPEN_OPERATION = Loaded(attrgetter("open_operation"), _ROW_ID, lambda row: None if row is None else Operation.of(row))
+OPERATIONS = Loaded(_newest_operations, _ROW_ID, lambda rows: [Operation.of(row) for row in rows])
+SPEND = Loaded(attrgetter("spend"), _ROW_ID, InstanceSpend.of)
 
 
 @strawberry.type(description="A GPU instance.")
@@ -285,44 +160,36 @@ class Instance(InstanceState, Node):
     def identity(cls, row: tables.InstanceLike) -> dict[str, Any]:
         return {"row_id": row.id, "id": strawberry.ID(ids.format_id(ids.INSTANCE, row.id))}
 
-    @strawberry.field(description="Environment variables of the container; none once it is DELETED.")
+    @strawberry.field(
+        description="Environment variables of the container; none once it is DELETED.", metadata=ENV.metadata
+    )
     async def env(self, info: Info) -> list[EnvVariable]:
-        stored = await info.context.loaders.env.load(self.row_id)
-        return EnvVariable.list_of(stored.env, stored.secret_env)
+        return await ENV.load(self, info)
 
-    @strawberry.field(description="Latest health of its endpoints in this run; null before the first check.")
+    @strawberry.field(
+        description="Latest health of its endpoints in this run; null before the first check.", metadata=HEALTH.metadata
+    )
     async def health(self, info: Info) -> InstanceHealth | None:
-        return InstanceHealth.of(await info.context.loaders.health.load(self.row_id))
+        return await HEALTH.load(self, info)
 
-    @strawberry.field(description="Webhook that receives its events, if any.")
+    @strawberry.field(description="What it has cost.", metadata=SPEND.metadata)
+    async def spend(self, info: Info) -> InstanceSpend:
+        return await SPEND.load(self, info)
+
+    @strawberry.field(description="Webhook that receives its events, if any.", metadata=WEBHOOK.metadata)
     async def webhook(self, info: Info) -> Annotated["Webhook", strawberry.lazy("schema.types.webhook")] | None:
-        from schema.types.webhook import Webhook  # noqa: PLC0415 - the two types refer to each other
+        return await WEBHOOK.load(self, info)
 
-        found = await info.context.loaders.webhook.load(self.row_id)
-        return None if found is None else Webhook(url=found[0], disabled_at=found[1])
-
-    @strawberry.field(description="The operation in progress, if any.")
+    @strawberry.field(description="The operation in progress, if any.", metadata=OPEN_OPERATION.metadata)
     async def open_operation(self, info: Info) -> Operation | None:
-        row = await info.context.loaders.open_operation.load(self.row_id)
-        return None if row is None else Operation.of(row)
+        return await OPEN_OPERATION.load(self, info)
 
-    @strawberry.field(description="Its latest operations, newest first. For more, use the query `operations`.")
+    @strawberry.field(
+        description="Its latest operations, newest first. For more, use the query `operations`.",
+        metadata=OPERATIONS.metadata,
+    )
     async def operations(self, info: Info, first: First = 10) -> list[Operation]:
-        rows = await info.context.loaders.operations(check_first(first)).load(self.row_id)
-        return [Operation.of(row) for row in rows]
-
-
-def tools_of(tools: list[dict[str, Any]]) -> list[Tool]:
-    return [Tool(name=tool_name(each["name"]), port=each["port"]) for each in tools]
-
-
-def ready_timeout(row: tables.InstanceLike) -> timedelta | None:
-    seconds = row.ready_timeout_seconds
-    return None if seconds is None else timedelta(seconds=seconds)
-
-
-def pairs(values: dict[str, str]) -> list[KeyValue]:
-    return [KeyValue(key=key, value=value) for key, value in sorted(values.items())]
+        return await OPERATIONS.load(self, info, first=first)
 
 
 @strawberry.type(description="SSH access to an instance. It changes with every start.")

@@ -20,6 +20,10 @@ class Money:
         return None if amount_e5 is None else cls(amount_micros=BigInt(amount_e5 * MICROS_PER_E5), currency="USD")
 
 
+def money(micros: int) -> Money:
+    return Money(amount_micros=BigInt(micros), currency="USD")
+
+
 class BillingMode(StrEnum):
     """The provider's values; an unknown one becomes OTHER."""
 

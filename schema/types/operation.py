@@ -1,6 +1,7 @@
 """Types of an operation."""
 
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Self
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from schema import ids
 from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
+from schema.loaded import Loaded
 from schema.types.money import BillingMode, Money
 from server.conversion import convert
 from server.db import tables
@@ -105,7 +107,7 @@ class Attempt:
     finished_at: datetime | None = strawberry.field(description="When its result was known.")
 
     @classmethod
-    def of(cls, row: tables.Attempt) -> "Attempt":
+    def of(cls, row: tables.AttemptLike) -> "Attempt":
         return convert(
             cls,
             row,
@@ -113,6 +115,35 @@ class Attempt:
             billing_mode=BillingMode.of(row.billing_mode),
             price_per_hour=Money.of(row.price_per_hour_e5),
         )
+
+
+def _token(row: tables.TokenRow | None) -> Any:
+    from schema.types.token import Token  # noqa: PLC0415 - the two types refer to each other
+
+    return None if row is None else Token.of(row)
+
+
+def _instance(row: tables.InstanceRow | None) -> Any:
+    from schema.lazy_instance import LazyInstance  # noqa: PLC0415 - the two types refer to each other
+
+    if row is None:
+        raise LookupError("an operation without an instance")
+    return LazyInstance(row)
+
+
+def _waiting_create(operation: "Operation") -> UUID | None:
+    is_waiting = operation.kind is OperationKind.CREATE and operation.status in OPEN_OPERATION
+    return operation.instance_row_id if is_waiting else None
+
+
+REQUESTED_BY = Loaded(attrgetter("token"), attrgetter("token_row_id"), _token)
+INSTANCE = Loaded(attrgetter("instance"), attrgetter("instance_row_id"), _instance)
+ATTEMPTS = Loaded(attrgetter("attempts"), attrgetter("row_id"), lambda rows: [Attempt.of(row) for row in rows])
+QUEUE = Loaded(
+    attrgetter("queue_place"),
+    _waiting_create,
+    lambda place: None if place is None else QueuePlace(position=place.position, starts_at=place.starts_at),
+)
 
 
 @strawberry.type
@@ -149,20 +180,19 @@ class OperationState:
 
     @strawberry.field(
         description="Token that requested it; null if Pilotlight started it, for example after a change at the "
-        "provider."
+        "provider.",
+        metadata=REQUESTED_BY.metadata,
     )
     async def requested_by(self, info: Info) -> Annotated["Token", strawberry.lazy("schema.types.token")] | None:
-        from schema.types.token import Token  # noqa: PLC0415 - the two types refer to each other
-
-        return await Token.load(info, self.token_row_id)
+        return await REQUESTED_BY.load(self, info)
 
     @classmethod
-    def identity(cls, row: tables.Operation) -> dict[str, Any]:
+    def identity(cls, row: tables.OperationLike) -> dict[str, Any]:
         """The fields by which a type refers to the operation."""
         raise NotImplementedError
 
     @classmethod
-    def of(cls, row: tables.Operation) -> Self:
+    def of(cls, row: tables.OperationLike) -> Self:
         error = None
         if row.error_code is not None:
             error = OperationError(
@@ -201,29 +231,22 @@ class Operation(OperationState, Node):
     instance_row_id: strawberry.Private[UUID]
 
     @classmethod
-    def identity(cls, row: tables.Operation) -> dict[str, Any]:
+    def identity(cls, row: tables.OperationLike) -> dict[str, Any]:
         id = strawberry.ID(ids.format_id(ids.OPERATION, row.id))
         return {"row_id": row.id, "instance_row_id": row.instance_id, "id": id}
 
-    @strawberry.field(description="The instance, in its current state.")
+    @strawberry.field(description="The instance, in its current state.", metadata=INSTANCE.metadata)
     async def instance(self, info: Info) -> Annotated["Instance", strawberry.lazy("schema.types.instance")]:
-        from schema.types.instance import Instance  # noqa: PLC0415 - the two types refer to each other
-
-        row = await info.context.loaders.instance.load(self.instance_row_id)
-        if row is None:
-            raise LookupError("an operation without an instance")
-        return Instance.of(row)
+        return await INSTANCE.load(self, info)
 
     @strawberry.field(
         description="Where a create stands that waits for its turn to call the provider; null once it has begun, and "
-        "for other kinds."
+        "for other kinds.",
+        metadata=QUEUE.metadata,
     )
     async def queue(self, info: Info) -> QueuePlace | None:
-        if self.kind is not OperationKind.CREATE or self.status not in OPEN_OPERATION:
-            return None
-        place = await info.context.loaders.queue_place.load(self.instance_row_id)
-        return None if place is None else QueuePlace(position=place.position, starts_at=place.starts_at)
+        return await QUEUE.load(self, info)
 
-    @strawberry.field(description="Create attempts, in order; empty for other kinds.")
+    @strawberry.field(description="Create attempts, in order; empty for other kinds.", metadata=ATTEMPTS.metadata)
     async def attempts(self, info: Info) -> list[Attempt]:
-        return [Attempt.of(row) for row in await info.context.loaders.attempts.load(self.row_id)]
+        return await ATTEMPTS.load(self, info)

@@ -11,6 +11,7 @@ from schema.enums import described
 from schema.ids import Node
 from schema.pagination import CountedConnection, Edge
 from schema.types.lifetime import LifetimePolicy
+from schema.types.spend import SpendSummary
 from server.conversion import convert
 from server.db import tables
 from server.enums import Role
@@ -39,8 +40,13 @@ class Project(Node):
     async def lifetime_policy(self, info: Info) -> LifetimePolicy:
         return LifetimePolicy.of(await info.context.loaders.lifetime_policy.load(self.row_id))
 
+    @strawberry.field(description="What it spends. Also a subscription.")
+    async def spend(self, info: Info) -> SpendSummary:
+        summary, cursor = await info.context.loaders.spend_summary.load(self.row_id)
+        return SpendSummary.of(summary, info.context.state_cursor(cursor))
+
     @classmethod
-    def of(cls, row: tables.Project) -> "Project":
+    def of(cls, row: tables.ProjectLike) -> "Project":
         return convert(cls, row, row_id=row.id, id=strawberry.ID(ids.format_id(ids.PROJECT, row.id)))
 
 
@@ -84,7 +90,7 @@ class Token(Node):
         return None if row is None else cls.of(row)
 
     @classmethod
-    def of(cls, row: tables.Token) -> "Token":
+    def of(cls, row: tables.TokenLike) -> "Token":
         return convert(
             cls,
             row,

@@ -1,9 +1,10 @@
 """The caller of a request."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from server.db.tables import ProjectRow, TokenRow
 from server.enums import Role
 
 
@@ -15,6 +16,9 @@ class Caller:
     token_id: UUID
     role: Role
     expires_at: datetime | None = None  # for WebSockets, which may outlive it
+    # The rows that it was found by, as old as the caller itself; None for a caller that no token has named.
+    token: TokenRow | None = field(default=None, compare=False, repr=False)
+    project: ProjectRow | None = field(default=None, compare=False, repr=False)
 
     def may(self, role: Role) -> bool:
         """Whether this caller may do what `role` may."""

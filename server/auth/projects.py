@@ -11,7 +11,8 @@ from server.auth.caller import Caller
 from server.auth.tokens import DEFAULT_PROJECT
 from server.clock import new_id
 from server.db.database import Database
-from server.db.tables import Project
+from server.db.tables import Project, ProjectRow
+from server.db.tables.rows import make_rows, select_rows
 from server.enums import Role
 from server.errors import Invalid, Problem
 
@@ -61,9 +62,9 @@ async def create_project(session: AsyncSession, name: str) -> Project:
     return project
 
 
-async def get_projects(session: AsyncSession, ids: Sequence[UUID]) -> dict[UUID, Project]:
-    rows = await session.execute(select(Project).where(Project.id.in_(ids)))
-    return {row.id: row for row in rows.scalars()}
+async def get_projects(database: Database, ids: Sequence[UUID]) -> dict[UUID, ProjectRow]:
+    records = await database.raw.fetch(f"{select_rows(ProjectRow)} WHERE id = ANY($1::uuid[])", ids)
+    return {row.id: row for row in make_rows(ProjectRow, records)}
 
 
 NAME_MAX = 100

@@ -1,9 +1,15 @@
 """A rate limit per token and per project: another token of the same project does not double what it may do."""
 
+import asyncio
 from uuid import UUID
 
 from server.auth.caller import Caller
 from server.batching import KeyedBuckets
+
+# A client that does not wait although it was refused is made to: each of its refusals costs as much as a small request.
+REFUSALS_PER_MINUTE = 600
+REFUSALS_AT_ONCE = 50
+REFUSAL_DELAY = 0.25  # seconds
 
 
 class RateLimiter:
@@ -13,6 +19,7 @@ class RateLimiter:
         """Both a minute; 0 turns one off."""
         self._tokens = KeyedBuckets[UUID](per_token, burst=per_token * burst)
         self._projects = KeyedBuckets[UUID](per_project, burst=per_project * burst)
+        self._refusals = KeyedBuckets[UUID](REFUSALS_PER_MINUTE, burst=REFUSALS_AT_ONCE)
 
     def take(self, caller: Caller) -> int | None:
         """None if the request is allowed, else the milliseconds to wait."""
@@ -23,6 +30,11 @@ class RateLimiter:
                 return None
             self._tokens.give_back(caller.token_id)
         return max(1, round(wait * 1000))
+
+    async def delay_refusal(self, caller: Caller) -> None:
+        """Wait before a refusal is answered, if the project has had many lately."""
+        if self._refusals.take(caller.project_id) is not None:
+            await asyncio.sleep(REFUSAL_DELAY)
 
     def give_back(self, caller: Caller) -> None:
         """Return what `take` took: the request was not made."""

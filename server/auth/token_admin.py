@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
 from server.auth.projects import name_problems
 from server.auth.tokens import TOPIC, hash_of, new_secret
 from server.clock import new_id, now
-from server.db.database import notify_after_commit
-from server.db.tables import Project, Token
+from server.db.database import Database, notify_after_commit
+from server.db.pages import Where
+from server.db.tables import Project, Token, TokenRow
+from server.db.tables.rows import make_rows, select_rows
 from server.enums import Role
 from server.errors import Invalid, NotFound, Problem, Refused
 
@@ -65,8 +67,9 @@ async def issue_token(
     project = select(Project.id).where(Project.id == project_id).with_for_update(key_share=True)
     if not is_allowed or await session.scalar(project) is None:
         raise NotFound("project", ("input", "projectId"))
-    valid = conditions_on_tokens(project_id, TokenFilter(is_valid=True))
-    if (await session.scalar(select(func.count()).where(*valid)) or 0) >= limit:
+    is_valid = Token.revoked_at.is_(None) & (Token.expires_at.is_(None) | (Token.expires_at > now()))
+    valid = select(func.count()).where(Token.project_id == project_id, is_valid)
+    if (await session.scalar(valid) or 0) >= limit:
         message = f"The project has {limit} valid tokens, the maximum. Revoke those that are not used."
         raise Refused("TOO_MANY_TOKENS", message)
     secret = new_secret()
@@ -112,19 +115,18 @@ class TokenFilter:
     is_valid: bool | None = None
 
 
-async def get_tokens(session: AsyncSession, ids: Sequence[UUID], *, project_id: UUID | None) -> dict[UUID, Token]:
+async def get_tokens(database: Database, ids: Sequence[UUID], *, project_id: UUID | None) -> dict[UUID, TokenRow]:
     """Tokens by id, of one project or of any."""
-    query = select(Token).where(Token.id.in_(ids))
-    if project_id is not None:
-        query = query.where(Token.project_id == project_id)
-    return {row.id: row for row in (await session.execute(query)).scalars()}
+    where = "WHERE id = ANY($1::uuid[]) AND ($2::uuid IS NULL OR project_id = $2)"
+    records = await database.raw.fetch(f"{select_rows(TokenRow)} {where}", ids, project_id)
+    return {row.id: row for row in make_rows(TokenRow, records)}
 
 
-def conditions_on_tokens(project_id: UUID, wanted: TokenFilter) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = [Token.project_id == project_id]
+def conditions_on_tokens(project_id: UUID, wanted: TokenFilter) -> Where:
+    where = Where().given("project_id = {}", project_id)
     if wanted.roles:
-        conditions.append(Token.role.in_([str(role) for role in wanted.roles]))
+        where = where.given("role = ANY({}::text[])", [str(role) for role in wanted.roles])
     if wanted.is_valid is not None:
-        valid = Token.revoked_at.is_(None) & (Token.expires_at.is_(None) | (Token.expires_at > now()))
-        conditions.append(valid if wanted.is_valid else ~valid)
-    return conditions
+        valid = "(revoked_at IS NULL AND (expires_at IS NULL OR expires_at > {}))"
+        where = where.given(valid if wanted.is_valid else f"NOT {valid}", now())
+    return where

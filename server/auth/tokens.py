@@ -20,7 +20,8 @@ from server.clock import new_id, now
 from server.db.database import Database
 from server.db.notify import Notifier
 from server.db.outages import DATABASE_ERRORS
-from server.db.tables import Project, Token
+from server.db.tables import Project, ProjectRow, Token, TokenRow
+from server.db.tables.rows import columns_of
 from server.enums import Role
 
 log = structlog.get_logger(__name__)
@@ -31,6 +32,13 @@ DEFAULT_PROJECT = "default"
 LAST_USED_INTERVAL = timedelta(minutes=1)  # of writing `last_used_at`: otherwise every read would cost a write
 CALLER_TTL = timedelta(seconds=5)  # how long a revoked token may still work if its notification is lost
 CACHED_CALLERS_MAX = 10_000
+# The condition is `_is_valid`.
+LOOK_UP = f"""
+    SELECT {columns_of(TokenRow, "token.")}, {columns_of(ProjectRow, "project.")}
+    FROM token JOIN project ON project.id = token.project_id
+    WHERE token.hash = $1 AND token.revoked_at IS NULL AND (token.expires_at IS NULL OR token.expires_at > $2)
+      AND ($3 OR NOT token.is_loopback_only)
+"""
 
 
 def new_secret() -> str:
@@ -174,16 +182,19 @@ class Tokens:
         me = asyncio.current_task()
         began = time.monotonic()  # the TTL counts from before the read
         try:
-            async with self._database.read() as session:
-                found = await session.execute(
-                    select(Token.id, Token.project_id, Token.role, Token.expires_at).where(
-                        Token.hash == key, _is_valid(self._is_loopback)
-                    )
-                )
-                row = found.first()
-            if row is None:
+            found = await self._database.raw.fetchrow(LOOK_UP, key, now(), self._is_loopback)
+            if found is None:
                 return None
-            caller = Caller(project_id=row.project_id, token_id=row.id, role=Role(row.role), expires_at=row.expires_at)
+            token = TokenRow._make(list(found)[: len(TokenRow._fields)])
+            project = ProjectRow._make(list(found)[len(TokenRow._fields) :])
+            caller = Caller(
+                project_id=token.project_id,
+                token_id=token.id,
+                role=Role(token.role),
+                expires_at=token.expires_at,
+                token=token,
+                project=project,
+            )
             if self._lookups.get(key) is me:  # else a token was changed during the look-up
                 self._cached[key] = (caller, began + CALLER_TTL.total_seconds())
                 self._cached.move_to_end(key)

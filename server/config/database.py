@@ -35,7 +35,11 @@ class DatabaseSettings(SettingsGroup):
         description="How long a read waits for a replica that is behind before it uses the primary.",
     )
     database_pool_size: int = Field(
-        default=10, ge=2, le=500, description="Maximum number of connections in each of a process's two pools."
+        default=10,
+        ge=2,
+        le=500,
+        description="Maximum number of connections in each of a process's two pools, and in each of two more to "
+        "`DATABASE_READ_URL`.",
     )
     database_timeout: Duration = Field(
         default=timedelta(seconds=30), description="Timeout of one statement, and of waiting for a connection."

@@ -21,6 +21,10 @@ class HttpSettings(SettingsGroup):
         default=(),
         description="Host names accepted by a server on a loopback address, besides localhost and its addresses.",
     )
+    mcp_require_lifetime: bool = Field(
+        default=True,
+        description="Whether the MCP tool create_instance needs a longest run, unless the project has a default one.",
+    )
     request_body_limit: int = Field(
         default=1024 * 1024, ge=1024, le=64 * 1024 * 1024, description="Maximum size of a request body, in bytes."
     )

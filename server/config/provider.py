@@ -89,6 +89,10 @@ class ProviderSettings(SettingsGroup):
     redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
         default=None, description="Redis, to share the caches between processes. Without it, each process has its own."
     )
+    budget_horizon: Duration = Field(
+        default=timedelta(hours=1),
+        description="For how long budgets that are created from now on count a machine without a hard end in advance.",
+    )
     balance_warn: Duration = Field(
         default=timedelta(hours=24),
         description="An event `balance.low` is written when the account's balance lasts for less than this at the "

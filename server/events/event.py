@@ -41,10 +41,34 @@ class EventType(StrEnum):
     LIFETIME_IDLE_UNKNOWN = "lifetime.idle_unknown"
     ATTEMPT_FINISHED = "attempt.finished"
     BALANCE_LOW = "balance.low"  # of the server's project
+    BUDGET_THRESHOLD = "budget.threshold"
+    BUDGET_EXHAUSTED = "budget.exhausted"
+    BUDGET_RESET = "budget.reset"  # a new period has begun
+    VOLUME_CREATING = "volume.creating"
+    VOLUME_AVAILABLE = "volume.available"
+    VOLUME_CHANGED = "volume.changed"  # name, size or price
+    VOLUME_DELETING = "volume.deleting"
+    VOLUME_DELETED = "volume.deleted"
+    VOLUME_FAILED = "volume.failed"  # it was not created, or is gone at the provider
+    VOLUME_ORPHAN_FOUND = "volume.orphan_found"  # it exists although it was deleted; it is deleted again
 
 
 # About a project, not about one of its instances.
-PROJECT_EVENTS = frozenset({EventType.BALANCE_LOW})
+PROJECT_EVENTS = frozenset(
+    {
+        EventType.BALANCE_LOW,
+        EventType.BUDGET_THRESHOLD,
+        EventType.BUDGET_EXHAUSTED,
+        EventType.BUDGET_RESET,
+        EventType.VOLUME_CREATING,
+        EventType.VOLUME_AVAILABLE,
+        EventType.VOLUME_CHANGED,
+        EventType.VOLUME_DELETING,
+        EventType.VOLUME_DELETED,
+        EventType.VOLUME_FAILED,
+        EventType.VOLUME_ORPHAN_FOUND,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

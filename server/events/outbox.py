@@ -1,5 +1,6 @@
 """Appends events to the outbox, in the transaction of the change that they describe."""
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -40,6 +41,27 @@ async def append(
     )
     await insert_row(session, row)
     return row["id"]
+
+
+async def append_project_event(
+    session: AsyncSession,
+    type: EventType,
+    *,
+    project_id: UUID,
+    values: Mapping[str, str | int],
+    objects: Mapping[str, str] | None = None,
+    caused_by: UUID | None = None,
+) -> UUID:
+    """Record, in this transaction, something that is not about one instance. The type must be in PROJECT_EVENTS.
+
+    `values` are shown as `data`; `objects` are ids as the API shows them, by the name of their field in `ProjectEvent`.
+    Call it after the statement that locked the object's row: then the events of an object are in the order of its
+    commits.
+    """
+    data: dict[str, Any] = {"values": dict(values)}
+    if objects:
+        data["objects"] = dict(objects)
+    return await append(session, type=type, project_id=project_id, instance_id=None, caused_by=caused_by, data=data)
 
 
 def new_row(

@@ -50,12 +50,14 @@ class EventReader:
         after: Cursor | None,
         instance_ids: Collection[UUID] | None,
         types: Collection[str] | None,
+        without_instance: bool,
         predicate: Callable[[Event], bool] | None,
         backlog: int,
     ) -> None:
         self.project_id = project_id
         self.instance_ids = None if instance_ids is None else frozenset(instance_ids)
         self.types = None if types is None else frozenset(str(each) for each in types)
+        self.without_instance = without_instance
         self._source = feed
         self._after = after
         self._predicate = predicate
@@ -179,6 +181,8 @@ class EventReader:
 
     def _matches(self, event: Event) -> bool:
         if self.instance_ids is not None and event.instance_id not in self.instance_ids:
+            return False
+        if self.without_instance and event.instance_id is not None:
             return False
         if self.types is not None and event.type not in self.types:
             return False

@@ -30,17 +30,21 @@ PAGE_OF_INSTANCES = f"""
 # Positions covered by the first statement; each further one covers twice as many. Most pages are full after one or two
 # partitions, and planning considers every partition that a statement might touch.
 FIRST_SPAN = PARTITION_SIZE
+WITHOUT_INSTANCE = "AND instance_id IS NULL"  # has an index of its own: such events are few among many
 OF_TYPES = "AND type = ANY (CAST(:types AS text[]))"
 BY_IDS = text(f"SELECT {COLUMNS} FROM event WHERE id = ANY (CAST(:ids AS uuid[])) AND project_id = :project_id")
 STATE = text("SELECT epoch, head FROM event_log")
 IS_KEPT = text("SELECT EXISTS (SELECT FROM event WHERE position = :position)")
 
-_STATEMENTS: dict[tuple[bool, bool], TextClause] = {
-    (by_instance, by_type): text(
-        (PAGE_OF_INSTANCES if by_instance else PAGE_OF_PROJECT).format(more=OF_TYPES if by_type else "")
+_STATEMENTS: dict[tuple[bool, bool, bool], TextClause] = {
+    (by_instance, by_type, without_instance): text(
+        (PAGE_OF_INSTANCES if by_instance else PAGE_OF_PROJECT).format(
+            more=f"{OF_TYPES if by_type else ''} {WITHOUT_INSTANCE if without_instance else ''}"
+        )
     )
     for by_instance in (False, True)
     for by_type in (False, True)
+    for without_instance in (False, True)
 }
 
 
@@ -52,6 +56,7 @@ async def page_of_events(
     through: int | None = None,
     instance_ids: Collection[UUID] | None = None,
     types: Collection[str] | None = None,
+    without_instance: bool = False,
     limit: int,
 ) -> list[Event]:
     """The first `limit` events after a position, oldest first; None starts at the oldest event.
@@ -65,7 +70,7 @@ async def page_of_events(
         parameters["instance_ids"] = list(instance_ids)
     if types is not None:
         parameters["types"] = [str(each) for each in types]
-    statement = _STATEMENTS[instance_ids is not None, types is not None]
+    statement = _STATEMENTS[instance_ids is not None, types is not None, without_instance]
     at = 0 if after is None else after
     # An instance's events may be anywhere in the log, so small spans would only add statements.
     span = FIRST_SPAN if instance_ids is None else through

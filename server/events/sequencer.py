@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 LOCK = 0x6576656E74  # any number that no other program uses in this database
 BATCH = 1000
-POLL_INTERVAL = timedelta(milliseconds=500)  # in case a notification is lost
+POLL_INTERVAL = timedelta(seconds=1)  # in case a notification is lost
 # A leader that hangs, or whose machine is gone, must not keep the lock: the server ends a session that is silent for
 # this long. A working leader sends a statement every POLL_INTERVAL.
 SILENCE_TIMEOUT = timedelta(seconds=10)

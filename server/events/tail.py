@@ -24,7 +24,7 @@ from server.tasks import stop_task
 log = structlog.get_logger(__name__)
 RING_SIZE = 2048  # about a minute of a busy installation, 10 MB; older cursors read the table
 WINDOW = 500
-POLL_INTERVAL = timedelta(milliseconds=500)  # in case a notification is lost
+POLL_INTERVAL = timedelta(seconds=1)  # in case a notification is lost
 FAST_POLL_INTERVAL = timedelta(milliseconds=100)  # while notifications of other processes are not received
 RECONNECT_DELAY = timedelta(milliseconds=250)
 READY_TIMEOUT = timedelta(seconds=10)
@@ -80,12 +80,14 @@ class Tail:
         after: Cursor | None,
         instance_ids: Collection[UUID] | None = None,
         types: Collection[str] | None = None,
+        without_instance: bool = False,
         predicate: Callable[[Event], bool] | None = None,
         backlog: int = BACKLOG_MAX,
     ) -> EventReader:
         """The project's events after the cursor, then live ones; None starts live.
 
-        `instance_ids` and `types` use indexes; `predicate` is called for the events that they let through.
+        `instance_ids`, `types` and `without_instance` use indexes; `predicate` is called for the events that they let
+        through.
         Entering the context raises CursorExpired, Refused (INVALID_CURSOR) or Lagging.
         """
         return EventReader(
@@ -94,6 +96,7 @@ class Tail:
             after=after,
             instance_ids=instance_ids,
             types=types,
+            without_instance=without_instance,
             predicate=predicate,
             backlog=backlog,
         )
@@ -143,6 +146,7 @@ class Tail:
                 through=through,
                 instance_ids=reader.instance_ids,
                 types=reader.types,
+                without_instance=reader.without_instance,
                 limit=limit,
             )
 

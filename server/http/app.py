@@ -4,12 +4,14 @@ from starlette.applications import Starlette
 from starlette.routing import Route, WebSocketRoute
 
 from schema.context import Services
+from server import __version__
 from server.conversion import convert
 from server.graphql.service import GraphQLService
 from server.graphql.transports.http import GraphQLEndpoint
 from server.http.health import Readiness, alive, starting
 from server.http.metrics import MetricsEndpoint
 from server.http.pages import Pages
+from server.mcp.http import McpEndpoint
 from server.observe.http_requests import ObservedApp
 from server.runtime import Runtime
 
@@ -17,16 +19,19 @@ from server.runtime import Runtime
 def create_app(runtime: Runtime, pages: Pages | None = None) -> Starlette:
     pages = pages or Pages()
     endpoint = GraphQLEndpoint(convert(Services, runtime), page=pages.visit_graphiql)
+    mcp = McpEndpoint(runtime.settings, endpoint, version=__version__)
     app = Starlette(
         routes=[
             # First, because it gets most requests. A Mount would answer POST with a redirect and a WebSocket with 403.
             Route("/graphql", ObservedApp(endpoint)),
             WebSocketRoute("/graphql", endpoint),
+            Route("/mcp", ObservedApp(mcp)),
             *pages.routes(),
             *_health_routes(runtime, endpoint.service),
         ],
     )
-    app.state.service = endpoint.service  # serve_http stops it before the server
+    app.state.service = endpoint.service  # serve_http stops both before the server
+    app.state.mcp = mcp
     return app
 
 

@@ -32,7 +32,8 @@ class ConnectionLimits:
         self.open = 0
         self.refused = 0
         self._strangers: Counter[str] = Counter()
-        self._logged_at = 0.0
+        self._logged_at: dict[str, float] = {}
+        self._bad_requests: Counter[str] = Counter()
 
     def enter(self, address: str | None) -> bool:
         """Count a connection; False if it must be refused. Without an address it is a trusted proxy's."""
@@ -69,10 +70,21 @@ class ConnectionLimits:
 
     def _refuse(self, address: str | None) -> None:
         self.refused += 1
-        moment = time.monotonic()
-        if moment - self._logged_at > LOG_INTERVAL:
-            self._logged_at = moment
+        if self._is_to_be_logged("http.connections_refused"):
             log.warning("http.connections_refused", address=address, open=self.open, refused=self.refused)
+
+    def note_bad_request(self, code: str, address: str) -> None:
+        """A request was refused before the application was reached: the first of each interval is logged."""
+        self._bad_requests[code] += 1
+        if self._is_to_be_logged(code):
+            log.warning("http.request_refused", code=code, address=address, refused=self._bad_requests[code])
+
+    def _is_to_be_logged(self, what: str) -> bool:
+        moment = time.monotonic()
+        if what in self._logged_at and moment - self._logged_at[what] < LOG_INTERVAL:
+            return False
+        self._logged_at[what] = moment
+        return True
 
 
 class Visit:

@@ -126,6 +126,12 @@ LOG = text("""
            coalesce((SELECT extract(epoch FROM clock_timestamp() - occurred_at)::float8
                      FROM outbox ORDER BY seq LIMIT 1), 0) AS oldest
 """)
+WEBHOOK_FEED = text("""
+    SELECT count(*) FILTER (WHERE disabled_at IS NULL) AS enabled, count(disabled_at) AS disabled,
+           (SELECT head FROM event_log)
+           - greatest(min(after) FILTER (WHERE disabled_at IS NULL), (SELECT position FROM webhook_feed)) AS behind
+    FROM project_webhook
+""")
 OPERATIONS = text("""
     SELECT kind, status, count(*) AS many, extract(epoch FROM now() - min(created_at))::float8 AS oldest,
            count(last_error_code) AS waiting
@@ -150,6 +156,7 @@ OVERDUE = text("""
     ) AS armed
     WHERE due < clock_timestamp()
 """)
+VOLUMES = text("SELECT status, count(*) AS many FROM volume WHERE status <> 'DELETED' GROUP BY status")
 MACHINES = text("SELECT origin, machines FROM unlinked_count")
 
 
@@ -173,6 +180,9 @@ class DatabaseFigures:
     in_doubt: int | None = None
     oldest_in_doubt: float | None = None
     machines: dict[str, int] = field(default_factory=dict[str, int])
+    volumes: dict[str, int] = field(default_factory=dict[str, int])
+    webhooks: dict[str, int] = field(default_factory=dict[str, int])
+    webhooks_behind: int | None = None
 
 
 class MetricsEndpoint:
@@ -223,6 +233,8 @@ class MetricsEndpoint:
                 operations = (await session.execute(OPERATIONS)).all()
                 doubt = (await session.execute(DOUBT)).one()
                 machines = (await session.execute(MACHINES)).all()
+                volumes = (await session.execute(VOLUMES)).all()
+                feed = (await session.execute(WEBHOOK_FEED)).one()
                 await self._count_instances(session)
         except Exception as error:
             if not is_database_unavailable(error):
@@ -242,6 +254,9 @@ class MetricsEndpoint:
             in_doubt=doubt.many,
             oldest_in_doubt=doubt.oldest,
             machines={row.origin: row.machines for row in machines},
+            volumes={row.status: row.many for row in volumes},
+            webhooks={"enabled": feed.enabled, "disabled": feed.disabled},
+            webhooks_behind=max(0, feed.behind) if feed.enabled else 0,
         )
 
     async def _count_instances(self, session: AsyncSession) -> None:
@@ -282,7 +297,13 @@ def _database_metrics(figures: DatabaseFigures, position: int | None) -> Iterato
     yield _one("pilotlight_attempts_oldest_in_doubt_seconds", "Age of the oldest of them.", figures.oldest_in_doubt)
     machines = {(origin,): many for origin, many in figures.machines.items()}
     yield _by("pilotlight_machines_without_instance", "Machines that no instance has.", "origin", machines)
+    volumes = {(status,): many for status, many in figures.volumes.items()}
+    yield _by("pilotlight_volumes", "Network volumes that are not deleted.", "status", volumes)
     yield _by("pilotlight_instances", "Instances that are not deleted.", "status", instances)
     yield _one("pilotlight_instances_missing", "Instances that the provider does not show.", figures.missing)
+    webhooks = {(state,): many for state, many in figures.webhooks.items()}
+    yield _by("pilotlight_project_webhooks", "Webhooks of projects.", "state", webhooks)
+    waiting = "Events that were not compared with the webhooks of projects yet."
+    yield _one("pilotlight_project_webhooks_behind_events", waiting, figures.webhooks_behind)
     late = "How long the latest end of a lifetime is overdue."
     yield _one("pilotlight_lifetimes_overdue_seconds", late, figures.overdue)

@@ -4,6 +4,7 @@ from asyncio import TimerHandle, Transport
 from typing import Any, cast
 from uuid import uuid4
 
+import httptools
 import orjson
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -121,13 +122,24 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             piece = bytes(self._unread[:size])
             del self._unread[:size]
             self._head_bytes += len(piece)
-            super().data_received(piece)
+            self._feed(piece)
             if self._is_upgraded or self.transport.is_closing():
                 self._unread.clear()
                 return
             if self._reading == "head" and self._head_bytes > HEAD_BYTES_MAX:
                 self._refuse(414 if len(getattr(self, "url", b"")) > HEAD_BYTES_MAX // 2 else 431, "HEAD_TOO_LARGE")
         self._hold_reading()
+
+    def _feed(self, piece: bytes) -> None:
+        """As uvicorn's `data_received`, which would log every refused request: half of what a flood of them costs."""
+        self._unset_keepalive_if_required()
+        try:
+            cast("Any", self.parser).feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()  # any other upgrade is answered as if it were none
+        except httptools.HttpParserError:
+            self.send_400_response("")
 
     def _hold_reading(self) -> None:
         flow = cast("HeldFlow", self.flow)
@@ -276,6 +288,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _write_refusal(self, status: int, code: str) -> None:
         """Answer in the form of every other error, although the application was not reached."""
+        if code != "TOO_MANY_CONNECTIONS":  # those are counted where they are refused
+            self.limits.note_bad_request(code, self.client[0] if self.client else "")
         request_id = f"req_{uuid4().hex[:20]}"
         extensions = {"code": code, "retryable": status in (408, 503), "requestId": request_id}
         body = orjson.dumps({"errors": [{"message": REASONS[status], "extensions": extensions}]})

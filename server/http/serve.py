@@ -25,6 +25,20 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.is_up = asyncio.Event()
+        self._is_leaving = asyncio.Event()
+
+    def leave(self) -> None:
+        self.should_exit = True
+        self._is_leaving.set()
+
+    async def main_loop(self) -> None:
+        """Once a second, for the date header; uvicorn's own looks ten times whether it should exit."""
+        counter = 0
+        while not await self.on_tick(counter):
+            counter += 10  # uvicorn counts tenths of a second
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._is_leaving.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -61,6 +75,7 @@ async def serve_http(
             yield app
         finally:
             await runtime.drain()
+            await app.state.mcp.stop()
             await app.state.service.stop()
 
 
@@ -104,5 +119,5 @@ async def _serving(config: uvicorn.Config, listener: socket.socket) -> AsyncGene
         yield
     finally:
         started.cancel()
-        server.should_exit = True
+        server.leave()
         await task

@@ -8,12 +8,15 @@ from typing import Any, ClassVar
 
 from server.clock import now
 from server.db.tables import Instance
+from server.db.text import is_storable
 from server.enums import Billing, InstanceKind, PlacementOrder
 from server.errors import Invalid, Problem
+from server.idempotency import MAX_KEY
 from server.instances.limits.spec import Lifetime
 from server.instances.tools import MAX_PORTS, Tool, tool_problems
 from server.probes.plan import HealthCheckDraft
 from server.ssrf import PrivateAddresses
+from server.volumes.draft import VolumeMount, mount_problems
 from server.webhooks.urls import url_problem
 
 MAX_NAME = 255
@@ -26,7 +29,6 @@ MAX_ENV_VALUE = 4095
 MAX_LABELS = 64
 MAX_LABEL = 63
 MAX_LABEL_VALUE = 255
-MAX_KEY = 255
 MAX_REGIONS = 20
 READY_TIMEOUT_MIN, READY_TIMEOUT_MAX = timedelta(minutes=1), timedelta(hours=24)
 ANY_REGION = "ANY"
@@ -97,6 +99,7 @@ class CreateDraft:
     tools: tuple[Tool, ...] | None = None
     min_cuda_version: str | None = None
     network_id: str | None = None
+    volumes: tuple[VolumeMount, ...] = ()
     ready_timeout: timedelta | None = None
     lifetime: Lifetime | None = None
     # Problems found while the input was read; reported together with the others.
@@ -139,6 +142,7 @@ class CreateDraft:
         yield from command_problems(self.command, self.entrypoint)
         if self.network_id is not None and not _is_filled(self.network_id, MAX_NAME):
             yield _problem("INVALID_NETWORK_ID", "A network's id must not be empty.", "networkId")
+        yield from mount_problems(self.volumes)
         if self.idempotency_key is not None and not _is_filled(self.idempotency_key, MAX_KEY):
             yield _problem("INVALID_IDEMPOTENCY_KEY", f"The key has 1 to {MAX_KEY} characters.", "idempotencyKey")
         yield from env_problems(self.env or {})
@@ -265,11 +269,6 @@ def ready_timeout_fields(timeout: timedelta | None) -> dict[str, Any]:
 
 def is_possible_port(port: Port) -> bool:
     return 1 <= port.port <= 65535 and port.port not in RESERVED_PORTS and port.type in PORT_TYPES
-
-
-def is_storable(text: str) -> bool:
-    """PostgreSQL takes no NUL, and UTF-8 can't encode lone surrogates, which JSON can contain."""
-    return "\x00" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _is_filled(text: str, longest: int) -> bool:

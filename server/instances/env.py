@@ -1,17 +1,19 @@
 """Environment variables of instances: which of them are secret, how they are stored, and encrypting them again."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
 
 from server.db.database import Database
 from server.db.pool import RawPool
-from server.db.tables import Instance
+from server.db.tables import Instance, Operation
 from server.encryption import Cipher
-from server.enums import InstanceStatus
+from server.enums import OPEN_OPERATION, InstanceStatus
 
 # Names that contain one of these, in any case, are secret unless the caller says otherwise. Too many rather than too
 # few: a wrong guess hides a value, the other one shows it. docs/api.md has the same list.
@@ -33,6 +35,7 @@ SECRET_WORDS = (
     "WEBHOOK",
 )
 BATCH_SIZE = 500
+ENV = "env"  # of an upgrade, in `wanted`; it is left out when the operation ends
 
 ERASE_DELETED = """
     UPDATE instance SET env = '{}'::jsonb WHERE id = ANY(ARRAY(
@@ -83,39 +86,74 @@ class StoredCounts:
 
 
 async def count_stored(session: AsyncSession, cipher: Cipher) -> StoredCounts:
-    rows = await session.execute(select(Instance.env).where(_has_env()))
-    outdated = unreadable = 0
-    for env in rows.scalars():
-        outdated += not all(cipher.is_current(value) for value in env.values())
-        unreadable += not all(cipher.is_known(value) for value in env.values())
-    return StoredCounts(outdated, unreadable)
+    """Variables that an upgrade in progress will set are those of its instance, too."""
+    outdated, unreadable = set[UUID](), set[UUID]()
+    for statement in (
+        select(Instance.id, Instance.env).where(_has_env()),
+        select(Operation.instance_id, Operation.wanted[ENV]).where(_wants_env()),
+    ):
+        for instance_id, env in await session.execute(statement):
+            if not _is_current(env, cipher):
+                outdated.add(instance_id)
+            if not all(cipher.is_known(value) for value in env.values()):
+                unreadable.add(instance_id)
+    return StoredCounts(len(outdated), len(unreadable))
 
 
 async def reseal(database: Database, cipher: Cipher, *, to: Cipher) -> int:
-    """Store the variables of all instances as `to` stores them; returns of how many instances. May be repeated.
+    """Store the variables of all instances, and those that upgrades in progress will set, as `to` stores them.
 
-    Raises UnknownEncryptionKey; what was done until then stays.
+    Returns of how many instances and upgrades. May be repeated. Raises UnknownEncryptionKey; what was done until then
+    stays.
     """
+
+    def of_instance(env: Mapping[str, Any]) -> dict[str, Any] | None:
+        return None if _is_current(env, to) else {name: to.seal(cipher.open(value)) for name, value in env.items()}
+
+    def of_operation(wanted: Mapping[str, Any]) -> dict[str, Any] | None:
+        env = of_instance(wanted[ENV])
+        return None if env is None else {**wanted, ENV: env}
+
+    changed = await _rewrite(database, Instance, Instance.env, _has_env(), of_instance)
+    return changed + await _rewrite(database, Operation, Operation.wanted, _wants_env(), of_operation)
+
+
+async def _rewrite(
+    database: Database,
+    table: type[Instance] | type[Operation],
+    column: InstrumentedAttribute[dict[str, Any]],
+    condition: ColumnElement[bool],
+    rewritten: Callable[[Mapping[str, Any]], dict[str, Any] | None],
+) -> int:
+    """Change the column of all rows that match, in batches; None leaves a row as it is. Returns how many changed."""
     changed, last = 0, None
     while True:
         async with database.write() as session:
             rows = await session.execute(
-                select(Instance.id, Instance.env)
-                .where(_has_env(), *([] if last is None else [Instance.id > last]))
-                .order_by(Instance.id)
+                select(table.id, column)
+                .where(condition, *([] if last is None else [table.id > last]))
+                .order_by(table.id)
                 .limit(BATCH_SIZE)
                 .with_for_update(key_share=True)
             )
             batch = rows.all()
-            for row in batch:
-                if not all(to.is_current(value) for value in row.env.values()):
-                    values = {name: to.seal(cipher.open(value)) for name, value in row.env.items()}
-                    await session.execute(update(Instance).where(Instance.id == row.id).values(env=values))
+            for id, value in batch:
+                new = rewritten(value)
+                if new is not None:
+                    await session.execute(update(table).where(table.id == id).values({column: new}))
                     changed += 1
         if len(batch) < BATCH_SIZE:
             return changed
-        last = batch[-1].id
+        last = batch[-1][0]
 
 
-def _has_env() -> Any:
+def _is_current(env: Mapping[str, Any], cipher: Cipher) -> bool:
+    return all(cipher.is_current(value) for value in env.values())
+
+
+def _has_env() -> ColumnElement[bool]:
     return (Instance.status != InstanceStatus.DELETED) & (Instance.env != {})
+
+
+def _wants_env() -> ColumnElement[bool]:
+    return Operation.status.in_([status.value for status in OPEN_OPERATION]) & Operation.wanted.has_key(ENV)

@@ -18,8 +18,11 @@ from server.webhooks import deliveries
 
 Row = TypeVar("Row", Instance, Operation)
 
+RESERVE = ("reserved_price_e5", "reserved_s")
 # Columns that snapshots leave out: secrets, and what only the jobs of an operation need.
-NOT_IN_SNAPSHOTS = frozenset({"env", "secret_env", "webhook_url", "asked_at", "before", "wanted", "missing_since"})
+NOT_IN_SNAPSHOTS = frozenset(
+    {"env", "secret_env", "webhook_url", "asked_at", "before", "wanted", "missing_since", *RESERVE}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,23 +1,17 @@
-"""Idempotency keys: a request that is sent again with the same key is accepted once."""
+"""Idempotency keys of requests that begin an operation."""
 
-import dataclasses
-import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, cast
 from uuid import UUID
 
-import orjson
 from sqlalchemy import select, update
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.auth.caller import Caller
 from server.clock import new_id
 from server.db.database import Database
 from server.db.tables import IdempotencyKey, Instance, Operation
-from server.errors import KeyReused, Problem
-from server.instances.drafts import MAX_KEY, is_storable
+from server.errors import KeyReused
+from server.idempotency import IdempotentRequest, KeyTaken, reserve
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,64 +21,6 @@ class Accepted:
     instance: Instance
     operation: Operation
     replayed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class IdempotentRequest:
-    """The caller, the key, and a fingerprint: the same for the same input of the same mutation."""
-
-    by: Caller
-    key: str | None
-    fingerprint: bytes
-
-    @classmethod
-    def of(cls, by: Caller, key: str | None, mutation: str, fields: Mapping[str, Any]) -> "IdempotentRequest":
-        content = mutation.encode() + orjson.dumps(fields, option=orjson.OPT_SORT_KEYS, default=str)
-        return cls(by, key, hashlib.sha256(content).digest())
-
-    @property
-    def digest(self) -> str | None:
-        """The same for the same request with the same key; None without a key."""
-        if self.key is None:
-            return None
-        return hashlib.sha256(self.fingerprint + self.key.encode()).hexdigest()[:32]
-
-
-def requested_fields(draft: Any) -> dict[str, Any]:
-    """What a draft asks for, for its fingerprint: FIRST_FIELDS, and other fields only if they are not the default.
-
-    So a new field does not change the fingerprint of requests without it: a request that is sent again after an
-    upgrade, or to a process of the other version, finds what was accepted. FIRST_FIELDS are always included because
-    the first release did so; its processes and the keys that it stored compare with that form. Never add to them.
-    """
-    fields: dict[str, Any] = {}
-    for field in dataclasses.fields(draft):
-        value: Any = getattr(draft, field.name)
-        if field.name in draft.FIRST_FIELDS or value != _default(field):
-            fields[field.name] = _plain(value)
-    return fields
-
-
-def _default(field: "dataclasses.Field[Any]") -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "FIRST_FIELDS"):
-        return requested_fields(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    return [_plain(each) for each in cast("tuple[Any, ...]", value)] if isinstance(value, tuple) else value
-
-
-class KeyTaken(Exception):
-    """Another request with the same key committed first."""
-
-
-def key_problems(key: str | None) -> Iterator[Problem]:
-    if key is not None and (not 1 <= len(key) <= MAX_KEY or not is_storable(key)):
-        message = f"The key has 1 to {MAX_KEY} characters."
-        yield Problem("INVALID_IDEMPOTENCY_KEY", message, ("input", "idempotencyKey"))
 
 
 async def run_once(
@@ -139,42 +75,33 @@ async def replay(session: AsyncSession, request: IdempotentRequest) -> Accepted 
     return Accepted(instance, operation, replayed=True)
 
 
-async def reserve(
-    session: AsyncSession, request: IdempotentRequest, operation_id: UUID | None, *, object_id: UUID | None = None
-) -> None:
-    """Insert the key, or raise KeyTaken once the request that has it has committed."""
+async def reserve_for_many(
+    database: Database, request: IdempotentRequest, decide: Callable[[AsyncSession], Awaitable[list[UUID]]]
+) -> list[UUID]:
+    """Decide in one transaction which instances a bulk request is about, and reserve its key with them.
+
+    Each instance then gets a key derived from it. The same key returns the same instances again, whatever they have
+    become since. Raises KeyReused.
+    """
     if request.key is None:
-        return
-    taken = await session.execute(
-        insert(IdempotencyKey)
-        .values(
-            project_id=request.by.project_id,
-            key=request.key,
-            fingerprint=request.fingerprint,
-            operation_id=operation_id,
-            object_id=object_id,
-        )
-        .on_conflict_do_nothing()
-        .returning(IdempotencyKey.key)
-    )
-    if taken.first() is None:
-        raise KeyTaken
-
-
-async def reserve_for_many(database: Database, request: IdempotentRequest) -> None:
-    """Reserve the key of a bulk request; each instance then gets a key derived from it. Raises KeyReused."""
+        async with database.read() as session:
+            return await decide(session)
+    stored = (IdempotencyKey.project_id == request.by.project_id, IdempotencyKey.key == request.key)
     try:
         async with database.write() as session:
             await reserve(session, request, None)
+            decided = await decide(session)
+            ids = [str(each) for each in decided]
+            await session.execute(update(IdempotencyKey).where(*stored).values(instance_ids=ids))
+            return decided
     except KeyTaken:
         async with database.read() as session:
-            result = await session.execute(
-                select(IdempotencyKey.fingerprint).where(
-                    IdempotencyKey.project_id == request.by.project_id, IdempotencyKey.key == request.key
-                )
-            )
-        if result.scalar_one_or_none() != request.fingerprint:
+            columns = select(IdempotencyKey.fingerprint, IdempotencyKey.instance_ids).where(*stored)
+            row = (await session.execute(columns)).one_or_none()
+        if row is None or row.fingerprint != request.fingerprint:
             raise KeyReused from None
+        stored_ids: list[str] = row.instance_ids or []
+        return [UUID(each) for each in stored_ids]
 
 
 async def _link(session: AsyncSession, request: IdempotentRequest, operation_id: UUID) -> None:

@@ -1,5 +1,6 @@
 """The only writer of operations: begin, change phase, finish, fail. Each write holds the instance's row lock."""
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -48,10 +49,15 @@ async def begin(
     *,
     by: UUID | None,
     id: UUID | None = None,
+    is_checked: bool = False,
     **fields: Any,
 ) -> Operation:
-    """Write a new operation and its event. Raises OperationInProgress if the instance has an open one."""
-    await refuse_second(session, instance.id)
+    """Write a new operation and its event. Raises OperationInProgress if the instance has an open one.
+
+    `is_checked`: under the same lock, the caller has found none.
+    """
+    if not is_checked:
+        await refuse_second(session, instance.id)
     operation = Operation(**new_row(instance, kind, by=by, id=id, **fields))
     session.add(operation)
     await session.flush()
@@ -74,8 +80,10 @@ async def open_operation(session: AsyncSession, instance_id: UUID) -> Operation 
     return result.scalar_one_or_none()
 
 
-async def set_phase(session: AsyncSession, operation_id: UUID, phase: OperationPhase) -> Operation | None:
-    """Write the phase. Returns None if the operation has already ended."""
+async def set_phase(
+    session: AsyncSession, operation_id: UUID, phase: OperationPhase, **fields: Any
+) -> Operation | None:
+    """Write the phase, and `fields` with it. Returns None if the operation has already ended."""
     operation = await lock_open(session, operation_id)
     # A job that was killed right after its commit runs again: the phase must not go backwards for subscribers.
     if operation is None or operation.phase == phase or PROGRESS[phase] < PROGRESS[OperationPhase(operation.phase)]:
@@ -84,8 +92,16 @@ async def set_phase(session: AsyncSession, operation_id: UUID, phase: OperationP
         session,
         operation,
         EventType.OPERATION_CHANGED,
-        {"phase": phase, "status": OperationStatus.RUNNING, "started_at": operation.started_at or now()},
+        {"phase": phase, "status": OperationStatus.RUNNING, "started_at": operation.started_at or now(), **fields},
     )
+
+
+async def set_estimate(session: AsyncSession, operation_id: UUID, ready_at: datetime) -> Operation | None:
+    """Write another estimate of its end. Returns None if the operation has already ended."""
+    operation = await lock_open(session, operation_id)
+    if operation is None:
+        return None
+    return await _write(session, operation, EventType.OPERATION_CHANGED, {"estimated_ready_at": ready_at})
 
 
 async def mark_asked(session: AsyncSession, operation_id: UUID, *, run: str | None, **seen: Any) -> Operation | None:
@@ -108,6 +124,11 @@ async def mark_accepted(session: AsyncSession, operation_id: UUID, **answer: Any
     operation = await lock_open(session, operation_id)
     if operation is not None and not is_accepted(operation):
         await _write_silently(session, operation_id, {"before": operation.before | answer | {"accepted": True}})
+
+
+async def set_reserve(session: AsyncSession, operation: Operation, **reserve: int | None) -> None:
+    """Write what it may cost, after an extension of the lifetime."""
+    await _write_silently(session, operation.id, reserve)
 
 
 def is_accepted(operation: Operation) -> bool:

@@ -1,7 +1,7 @@
 """Resolves a create request: its template, the order of regions, and a candidate or a refusal for each."""
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -11,8 +11,9 @@ from server.enums import PlacementOrder
 from server.errors import Invalid, NovitaError, Problem, ProviderNotFound
 from server.instances.drafts import MAX_COMMAND, MAX_ENV, MAX_IMAGE, MAX_PORTS, CreateDraft, Port, is_possible_port
 from server.instances.placement import Candidate, Placement, Requirements, place, prefetch_products
-from server.novita.models import Template, find_cluster
+from server.novita.models import Cluster, Template, find_cluster
 from server.ssrf import PrivateAddresses
+from server.volumes.attach import MountedVolume
 
 DEFAULT_ROOTFS_GB = 60
 TEMPLATE_PATH = ("input", "templateId")
@@ -42,13 +43,16 @@ class Quote:
         return next(iter(self.placement.candidates), None)
 
 
-async def quote_draft(catalog: Catalog, draft: CreateDraft, *, defaults: Defaults) -> Quote:
+async def quote_draft(
+    catalog: Catalog, draft: CreateDraft, *, defaults: Defaults, volumes: Sequence[MountedVolume] = ()
+) -> Quote:
     """Run all lookups concurrently. Raises Invalid with every problem of the template and the regions."""
     steps = (
         _template(catalog, draft.template_id),
         _known_regions(catalog, draft),
         _prefetch(catalog, draft, defaults),
         _network_region(catalog, draft),
+        _volume_region(catalog, draft, volumes),
         known_auth(catalog, draft.registry_auth_id, ("input", "registryAuthId")),
     )
     if catalog.is_cached(template_id=draft.template_id):
@@ -64,8 +68,13 @@ async def quote_draft(catalog: Catalog, draft: CreateDraft, *, defaults: Default
     template = looked_up[0] if isinstance(looked_up[0], Template) else None
     if template is not None and draft.registry_auth_id is None:
         await known_auth(catalog, template.image_auth_id, TEMPLATE_PATH)
-    if isinstance(looked_up[3], str):
-        draft = replace(draft, region=None, regions=(looked_up[3],))
+    network_region, volume_region = looked_up[3], looked_up[4]
+    if isinstance(network_region, str) and isinstance(volume_region, str) and network_region != volume_region:
+        message = f"The volumes are in {volume_region}, the network in {network_region}."
+        raise Invalid([Problem("VOLUME_REGION_MISMATCH", message, ("input", "volumes"))])
+    for region in (network_region, volume_region):
+        if isinstance(region, str):
+            draft = replace(draft, region=None, regions=(region,))
     requirements = await _requirements(catalog, draft, defaults, template)
     return Quote(template, requirements, await place(catalog, requirements))
 
@@ -191,12 +200,31 @@ async def _network_region(catalog: Catalog, draft: CreateDraft) -> str | None:
     if cluster is None:
         message = f"There is no network {draft.network_id}."
         raise Invalid([Problem("NETWORK_NOT_FOUND", message, ("input", "networkId"))])
-    requested = [draft.region] if draft.region is not None else []
-    requested += [] if draft.is_any_region else draft.regions
-    if requested and all(find_cluster([cluster], region) is None for region in requested):
+    if not _is_requested(draft, cluster):
         message = f"The network is in {cluster.code}, which is not among the requested regions."
         raise Invalid([Problem("NETWORK_REGION_MISMATCH", message, ("input", "networkId"))])
     return cluster.code
+
+
+async def _volume_region(catalog: Catalog, draft: CreateDraft, volumes: Sequence[MountedVolume]) -> str | None:
+    """The only region whose instances can have the requested volumes, which are all in one."""
+    if not volumes:
+        return None
+    cluster = find_cluster(await catalog.regions(), volumes[0].region)
+    if cluster is None or not cluster.supports_network_storage:
+        message = f"{volumes[0].region} does not support volumes now."
+        raise Invalid([Problem("VOLUMES_NOT_SUPPORTED", message, ("input", "volumes"))])
+    if not _is_requested(draft, cluster):
+        message = f"The volumes are in {cluster.code}, which is not among the requested regions."
+        raise Invalid([Problem("VOLUME_REGION_MISMATCH", message, ("input", "volumes"))])
+    return cluster.code
+
+
+def _is_requested(draft: CreateDraft, cluster: Cluster) -> bool:
+    """Whether the request allows this region."""
+    requested = [draft.region] if draft.region is not None else []
+    requested += [] if draft.is_any_region else draft.regions
+    return not requested or any(find_cluster([cluster], region) is not None for region in requested)
 
 
 def _rootfs(draft: CreateDraft, template: Template | None) -> int:

@@ -23,6 +23,9 @@ from server.probes.results import delete_results
 from server.probes.verdict import health_of, results_to_json
 from server.queue.enqueue import enqueue
 from server.queue.kinds import WatchReclaim
+from server.spend import ledger
+from server.spend.ledger import NO_TIMES, MachineTimes, Meter
+from server.volumes import attach
 
 EVENT_OF: dict[InstanceStatus, EventType] = {
     InstanceStatus.CREATING: EventType.INSTANCE_CREATED,
@@ -65,6 +68,7 @@ def new_row(fields: Mapping[str, Any]) -> dict[str, Any]:
         "secret_env": None,
         "ports": [],
         "tools": [],
+        "volumes": [],
         "labels": {},
         "health_check": {},
         "endpoints": [],
@@ -74,17 +78,26 @@ def new_row(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**empty, **fields, **first, **times, **arming.armed_new(fields, at=moment)}
 
 
-async def insert(session: AsyncSession, fields: Mapping[str, Any], *, cause: Cause) -> Instance:
-    """Write a new instance and its event."""
+async def insert(
+    session: AsyncSession, fields: Mapping[str, Any], *, cause: Cause, times: MachineTimes = NO_TIMES
+) -> Instance:
+    """Write a new instance and its event; an adopted one has a machine, which may be paid for already."""
     instance = Instance(**new_row(fields))
     session.add(instance)
     await session.flush()
+    await ledger.follow(session, instance, before=Meter(False, Meter.of(instance).rate), times=times)
     await record(session, status_event(instance, previous=None, cause=cause))
     return instance
 
 
 async def transition(
-    session: AsyncSession, instance_id: UUID, to: InstanceStatus, *, cause: Cause, **fields: Any
+    session: AsyncSession,
+    instance_id: UUID,
+    to: InstanceStatus,
+    *,
+    cause: Cause,
+    times: MachineTimes = NO_TIMES,
+    **fields: Any,
 ) -> Instance:
     """Change the status, and write `fields` with it. Raises IllegalTransition and then changes nothing.
 
@@ -117,15 +130,19 @@ async def transition(
         values.setdefault("ready_at", instance.ready_at or moment)
     if to is InstanceStatus.DELETED:
         values |= {"deleted_at": moment, "env": {}, "secret_env": None}
+        if instance.volumes:
+            await attach.release(session, instance_id)
     values |= {"status": to, "status_since": moment}
     reclaim_at = instance.spot_reclaim_at
-    moved = await _write(session, instance, values, only_from=sources(to))
+    moved = await _write(session, instance, values, only_from=sources(to), times=times)
     await record(session, status_event(moved, previous=previous, cause=cause))
     await _watch_reclaim(session, moved, previous=reclaim_at, cause=cause)
     return moved
 
 
-async def update(session: AsyncSession, instance_id: UUID, *, cause: Cause, **fields: Any) -> Instance:
+async def update(
+    session: AsyncSession, instance_id: UUID, *, cause: Cause, times: MachineTimes = NO_TIMES, **fields: Any
+) -> Instance:
     """Write columns without changing the status. If only SILENT columns differ: no new version and no event."""
     instance = await lock(session, instance_id)
     changes = {name: value for name, value in fields.items() if getattr(instance, name) != value}
@@ -135,7 +152,7 @@ async def update(session: AsyncSession, instance_id: UUID, *, cause: Cause, **fi
             await session.execute(sql_update(Instance).where(Instance.id == instance_id).values(**observed))
         return instance
     reclaim_at = instance.spot_reclaim_at
-    changed = await _write(session, instance, changes | observed)
+    changed = await _write(session, instance, changes | observed, times=times)
     await record(session, _event(EventType.INSTANCE_CHANGED, changed, cause=cause, data={"changed": sorted(changes)}))
     await _watch_reclaim(session, changed, previous=reclaim_at, cause=cause)
     return changed
@@ -148,6 +165,16 @@ async def extend(
     changed = await _write(session, await lock(session, instance_id), fields)
     await record_event(session, EventType.LIFETIME_EXTENDED, changed, cause=cause, values=values)
     return changed
+
+
+async def repair_entry(session: AsyncSession, instance: Instance, *, times: MachineTimes) -> bool:
+    """Make the ledger's entry of a locked row as the row demands; False if it was so."""
+    return await ledger.repair(session, instance, times=times)
+
+
+async def cut_entries_at_midnight(session: AsyncSession, *, limit: int) -> int:
+    """Cut the ledger's entries that were open at midnight UTC; returns how many."""
+    return await ledger.cut_at_midnight(session, limit=limit)
 
 
 async def write_silently(session: AsyncSession, instance: Instance, **fields: Any) -> Instance:
@@ -236,8 +263,10 @@ async def _write(
     values: dict[str, Any],
     *,
     only_from: frozenset[InstanceStatus] | None = None,
+    times: MachineTimes = NO_TIMES,
 ) -> Instance:
-    """Write a new version of a locked row; the status must be in `only_from`, else the one that was read."""
+    """Write a new version of a locked row, and the ledger; the status must be in `only_from`, else as it was read."""
+    before = Meter.of(instance)
     values = values | arming.armed(instance, values, at=now())
     written = await session.execute(
         sql_update(Instance)
@@ -253,6 +282,7 @@ async def _write(
     changed = written.scalar_one()
     if changed.novita_id is not None:
         invalidate_after_commit(session, changed.novita_id)
+    await ledger.follow(session, changed, before=before, times=times)
     return await _keep_job(session, changed, values)
 
 

@@ -117,10 +117,10 @@ def unresolved_timeout(ctx: JobContext) -> timedelta:
 
     The call may wait for the rate limit, then take as long as one request; the grace begins after that.
     """
-    return _send_timeout(ctx) + ctx.settings.request_timeout + ctx.settings.create_grace
+    return send_timeout(ctx) + ctx.settings.request_timeout + ctx.settings.create_grace
 
 
-def _send_timeout(ctx: JobContext) -> timedelta:
+def send_timeout(ctx: JobContext) -> timedelta:
     """How long after the beginning of an attempt its call may be sent."""
     return min(ctx.settings.request_deadline, SEND_TIMEOUT)
 
@@ -179,7 +179,7 @@ async def _try_next_candidate(loaded: Loaded, work: CreateInstance, ctx: JobCont
         return await _wait_for_key(str(error), loaded, work, ctx)
     await ctx.novita.check_create()  # while calls are suspended, each run would leave a refused attempt
     # Before the attempt is committed: unresolved_timeout counts from that commit.
-    asked_at = ctx.novita.now() - (ctx.settings.request_deadline - _send_timeout(ctx)).total_seconds()
+    asked_at = ctx.novita.now() - (ctx.settings.request_deadline - send_timeout(ctx)).total_seconds()
     async with ctx.write() as session:
         if await operations.lock_open(session, work.operation_id) is None:
             return Done()  # deleted or cancelled meanwhile: no job would manage a machine created now
@@ -312,5 +312,6 @@ def _request(instance: Instance, attempt: Attempt, env: dict[str, str]) -> model
         tools=tuple(models.Tool(**tool) for tool in instance.tools),
         min_cuda_version=instance.min_cuda_version,
         network_id=instance.network_id,
+        network_storages=tuple(models.StorageMount(each["novita_id"], each["mount_path"]) for each in instance.volumes),
         envs=tuple(models.Env(key, value) for key, value in env.items()),
     )

@@ -13,13 +13,15 @@ from server.enums import InstanceStatus, OperationPhase, OperationStatus
 from server.errors import NovitaError, ProviderNotFound
 from server.instances import attempts, operations, transitions
 from server.instances.provider.settle import end_absent, link_created, note_doubt
-from server.instances.provider.states import MachineState, observed_fields, state_of
+from server.instances.provider.states import MachineState, observed_columns, state_of, times_of
 from server.jobs.create_instance import unresolved_timeout
 from server.jobs.failures import wait_for_provider
 from server.jobs.registry import JobContext, growing_pause, handles
+from server.novita.models import RemoteInstance
 from server.queue.enqueue import enqueue
 from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import DeleteInstance
+from server.spend.ledger import NO_TIMES, MachineTimes
 
 PAUSE_MAX = timedelta(minutes=2)
 # After the job itself has failed, which is a fault of ours.
@@ -65,7 +67,9 @@ async def delete_instance(work: DeleteInstance, ctx: JobContext) -> Outcome:
     async with ctx.write() as session:
         if await operations.lock_open(session, work.operation_id) is not None:
             cause = transitions.Cause(work.operation_id, operation.requested_by)
-            await transitions.transition(session, work.instance_id, InstanceStatus.DELETED, cause=cause)
+            await transitions.transition(
+                session, work.instance_id, InstanceStatus.DELETED, cause=cause, times=_times(operation)
+            )
             await operations.finish(session, work.operation_id, OperationStatus.SUCCEEDED)
     return Done()
 
@@ -88,8 +92,11 @@ async def _delete_and_poll(novita_id: str, instance: Instance, operation: Operat
         else:
             cause = transitions.Cause(operation.id, operation.requested_by)
             async with ctx.write() as session:
-                observed = {"observed_at": now(), **observed_fields(remote)}
-                await transitions.update(session, operation.instance_id, cause=cause, **observed)
+                seen = observed_columns(remote)
+                times = _times(operation, remote)
+                await transitions.update(
+                    session, operation.instance_id, cause=cause, observed_at=now(), times=times, **seen
+                )
             if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
                 return state_of(remote) is MachineState.GONE
     try:
@@ -101,9 +108,17 @@ async def _delete_and_poll(novita_id: str, instance: Instance, operation: Operat
             return True
         raise
     async with ctx.write() as session:
-        await operations.mark_accepted(session, operation.id)
+        await operations.mark_accepted(session, operation.id, accepted_at=now().isoformat())
         await operations.record_wait(session, operation.id)
     return False
+
+
+def _times(operation: Operation, remote: RemoteInstance | None = None) -> MachineTimes:
+    """A machine is not paid for from the moment at which its removal was accepted."""
+    accepted_at = operation.before.get("accepted_at")
+    if accepted_at is None or (remote is not None and state_of(remote) is MachineState.DOWN):
+        return NO_TIMES if remote is None else times_of(remote)
+    return MachineTimes(stopped_at=datetime.fromisoformat(accepted_at))
 
 
 def _looked_at(instance: Instance, operation: Operation) -> datetime:

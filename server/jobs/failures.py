@@ -20,6 +20,7 @@ from server.instances.provider.states import MachineState
 from server.jobs.registry import JobContext, growing_pause
 from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import OperationWork
+from server.spend.ledger import MachineTimes
 
 PAUSE_MAX = timedelta(seconds=30)
 PAUSE_MIN = timedelta(milliseconds=500)
@@ -56,6 +57,10 @@ async def fail_operation(session: AsyncSession, instance_id: UUID, operation_id:
         return
     cause = transitions.Cause(operation_id, operation.requested_by)
     in_doubt = await attempts.live_of_instance(session, instance_id)
+    gone: dict[str, Any] = {}
+    if reason.code == GONE_AT_PROVIDER:
+        missing_since = (await transitions.lock(session, instance_id)).missing_since
+        gone = {"novita_status": "removed", "times": MachineTimes(stopped_at=missing_since)}
     with contextlib.suppress(IllegalTransition):  # it has failed or was deleted before
         await transitions.transition(
             session,
@@ -66,6 +71,7 @@ async def fail_operation(session: AsyncSession, instance_id: UUID, operation_id:
             failure_code=reason.code,
             failure_message=reason.message,
             **end,
+            **gone,
         )
     if in_doubt is not None:
         await settle_later(session, in_doubt, await transitions.lock(session, instance_id))

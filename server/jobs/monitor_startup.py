@@ -24,8 +24,11 @@ async def monitor_startup(work: MonitorStartup, ctx: JobContext) -> Outcome:
         return Done()  # deleted, failed or already running
     since = operation.asked_at or instance.status_since
     elapsed = now() - since
+    # A page may show less of a machine than its details. After a start that is enough: it was down before, so it can't
+    # be the former run that is up.
+    needs_details = operation.kind != OperationKind.START or bool(instance.ports or instance.tools)
     try:
-        remote = await ctx.poll(str(instance.novita_id))
+        remote = await ctx.poll(str(instance.novita_id), needs_addresses=needs_details)
     except ProviderNotFound:
         if not await ctx.services.absences.is_confirmed(work.instance_id, str(instance.novita_id)):
             return Again(after=MISSING_POLL_INTERVAL)

@@ -5,13 +5,16 @@ import structlog
 from server.account.balance import warn_if_low
 from server.account.objects import Account
 from server.account.settle import settle_objects
+from server.account.volume_sync import reconcile_volumes
 from server.errors import NovitaError
+from server.instances.provider.ledger_repair import cut_overnight
 from server.instances.provider.live_reads import LiveReads
 from server.instances.provider.reconcile import reconcile as compare_all
 from server.jobs.registry import JobContext, handles
 from server.lifetimes.repair import repair_lifetimes
 from server.queue.handler import Done, Outcome
 from server.queue.kinds import Reconcile
+from server.spend.sums import sum_entries
 
 log = structlog.get_logger(__name__)
 
@@ -21,9 +24,12 @@ async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
     """Its writes need no claim: each reads its row under a lock, and repeating one changes nothing."""
     account = Account(ctx.services.database, ctx.novita, ctx.catalog, LiveReads())
     unarmed = await repair_lifetimes(ctx.services.database)
+    await cut_overnight(ctx.services.database)
+    await sum_entries(ctx.services.database.raw)
     try:
         report = await compare_all(ctx.services.database, ctx.novita, gone_grace=ctx.settings.gone_grace)
         settled = await settle_objects(account)
+        volumes = await reconcile_volumes(ctx.services.database, ctx.novita, gone_grace=ctx.settings.gone_grace)
     except NovitaError as error:
         # The next scheduled run does the same work.
         log.warning("reconcile.put_off", code=error.code, error=error.message)
@@ -40,6 +46,8 @@ async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
         in_doubt=report.in_doubt,
         lost=report.lost,
         settled_objects=settled,
+        volumes=volumes,
         lifetimes_without_job=unarmed,
+        ledger_repaired=report.ledger,
     )
     return Done()

@@ -18,6 +18,7 @@ from server.catalog.catalog import Catalog
 from server.config import Settings
 from server.db.database import Database
 from server.encryption import Cipher
+from server.instances.create_line import CreateLine
 from server.instances.provider.absence import Absences
 from server.instances.provider.marker_lookup import MarkerLookup
 from server.instances.provider.poller import InstancePoller, NotYet
@@ -54,6 +55,7 @@ class Services:
     absences: Absences = field(init=False)
     cipher: Cipher = field(init=False)
     reachability: Reachability = field(init=False)
+    line: CreateLine = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "monitor_views", MonitorViews(self.database))
@@ -63,6 +65,8 @@ class Services:
         absences = Absences(self.database, self.novita, grace=self.settings.gone_grace)
         object.__setattr__(self, "absences", absences)
         object.__setattr__(self, "reachability", Reachability())
+        line = CreateLine(self.database, rate_limit=self.settings.novita_rate_limit)
+        object.__setattr__(self, "line", line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,7 @@ class JobContext:
         return await self.services.poller.poll(
             novita_id,
             client=self.claim.job_id,
+            project_id=self.claim.project_id,
             newer_than=newer_than,
             needs_addresses=needs_addresses,
             is_urgent=is_urgent,

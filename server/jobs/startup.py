@@ -1,6 +1,7 @@
 """Steps shared by the jobs that poll a machine until it runs."""
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from server.clock import now
@@ -60,7 +61,7 @@ async def fail_down(
         operation = await operations.lock_open(session, operation_id)
         if operation is not None:
             cause = transitions.Cause(operation_id, operation.requested_by)
-            observed = {"observed_at": now(), **observed_fields(remote)}
+            observed: dict[str, Any] = {"observed_at": now(), **observed_fields(remote)}
             await transitions.update(session, instance_id, cause=cause, **observed)
             await fail_operation(session, instance_id, operation_id, _failure_reason(remote, last_seen))
     return Done()

@@ -20,6 +20,12 @@ OPERATIONS = Histogram(
     "pilotlight_operation_seconds", "Operations, from accepted to over.", "kind", "status", bounds=LONG_BOUNDS
 )
 
+# The ledger.
+LEDGER_REPAIRS = Counter("pilotlight_ledger_repairs", "Entries of the ledger that reconcile had to correct.")
+
+BUDGET_REFUSALS = Counter("pilotlight_budget_refusals", "Requests that a budget refused.")
+BUDGET_ENDS = Counter("pilotlight_budget_ends", "Stops and deletes that a budget began.", "action")
+
 # The provider.
 CALLS = Histogram("pilotlight_provider_call_seconds", "Calls to the provider, each try by itself.", "route", "outcome")
 RETRIES = Counter("pilotlight_provider_retries", "Calls that were tried again.", "route")
@@ -49,7 +55,7 @@ REDIS_FAILURES = Counter("pilotlight_redis_failures", "Look-ups that Redis did n
 SPANS = Counter("pilotlight_spans", "Spans of traces that were handed to the exporter.")
 
 
-LOOP_LAG_INTERVAL = timedelta(milliseconds=500)
+LOOP_LAG_INTERVAL = timedelta(seconds=1)
 
 
 async def measure_loop_lag() -> None:

@@ -7,8 +7,11 @@ import orjson
 from sqlalchemy import delete, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from server.db.database import Database
 from server.db.tables.probe import ProbeResult
+from server.db.tables.rows import ProbeRow, make_rows, select_rows
 
+READ = f"{select_rows(ProbeRow)} WHERE instance_id = ANY($1::uuid[]) ORDER BY instance_id, port"
 COLUMNS = tuple(column.name for column in ProbeResult.__table__.columns if column.name != "instance_id")
 
 # One statement for any number of rows: an INSERT with a value list is compiled anew for each number.
@@ -27,8 +30,16 @@ SAVE = text(f"""
 """)
 
 
+async def read_results(database: Database, instance_ids: Sequence[UUID]) -> dict[UUID, list[ProbeRow]]:
+    """Results by instance, ordered by port, for queries."""
+    grouped: dict[UUID, list[ProbeRow]] = {instance_id: [] for instance_id in instance_ids}
+    for row in make_rows(ProbeRow, await database.raw.fetch(READ, instance_ids)):
+        grouped[row.instance_id].append(row)
+    return grouped
+
+
 async def results_of(session: AsyncSession, instance_ids: Sequence[UUID]) -> dict[UUID, list[ProbeResult]]:
-    """Results by instance, ordered by port."""
+    """Results by instance, ordered by port, for jobs that change them."""
     rows = await session.execute(
         select(ProbeResult)
         .where(ProbeResult.instance_id.in_(instance_ids))

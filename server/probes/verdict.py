@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from server.db.tables.probe import ProbeResult
+from server.db.tables.rows import ProbeLike
 from server.probes.plan import CheckPlan, ProbeTarget
 from server.probes.probe import ProbeOutcome
 from server.probes.problems import ERROR_TRAITS, ErrorKind
@@ -77,7 +78,7 @@ def latency_ms(outcome: ProbeOutcome) -> float:
     return round(outcome.latency.total_seconds() * 1000, 3)
 
 
-def health_of(results: Sequence[ProbeResult]) -> Health:
+def health_of(results: Sequence[ProbeLike]) -> Health:
     healthy = sum(result.is_healthy for result in results)
     if healthy == len(results):
         return Health.HEALTHY

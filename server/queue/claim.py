@@ -54,5 +54,5 @@ class Claim:
                 },
             )
             if held.first() is None:
-                raise LostClaim(f"job {self.job_id} is claimed by another worker")
+                raise LostClaim("the job is claimed by another worker")
             yield session

@@ -67,6 +67,18 @@ async def make_due_now(session: AsyncSession, kind: str, *, instance_id: UUID) -
     await session.execute(MAKE_DUE_NOW, {"kind": kind, "instance_id": instance_id})
 
 
+MAKE_KEYS_DUE_NOW = text("""
+    UPDATE job SET run_at = clock_timestamp(), due_at = clock_timestamp() + (due_at - run_at), pause = interval '0'
+    WHERE unique_key = ANY (CAST(:keys AS text[])) AND status = 'WAITING' AND run_at > clock_timestamp()
+""")
+
+
+async def make_keys_due_now(session: AsyncSession, unique_keys: Sequence[str]) -> None:
+    """Let the waiting jobs with these unique keys run now."""
+    notify_after_commit(session, TOPIC)
+    await session.execute(MAKE_KEYS_DUE_NOW, {"keys": list(unique_keys)})
+
+
 PAUSE = text("INSERT INTO job_pause (kind) VALUES (:kind) ON CONFLICT (kind) DO NOTHING RETURNING kind")
 RESUME = text("DELETE FROM job_pause WHERE kind = :kind RETURNING kind")
 

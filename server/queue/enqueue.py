@@ -37,15 +37,15 @@ ENQUEUE = text("""
     RETURNING id
 """)
 ENQUEUE_MANY = text("""
-    INSERT INTO job (kind, args, priority, project_id, origin, run_at, due_at, instance_id, pause)
+    INSERT INTO job (kind, args, priority, project_id, origin, run_at, due_at, instance_id, unique_key, pause)
     SELECT new.kind, CAST(new.args AS jsonb), new.priority, CAST(:project_id AS uuid), CAST(:origin AS text),
            start + CAST(:after AS interval),
            start + CAST(:after AS interval) + make_interval(secs => new.due_delay), new.instance_id,
-           CAST(:after AS interval)
+           new.unique_key, CAST(:after AS interval)
     FROM clock_timestamp() AS start,
          unnest(CAST(:kinds AS text[]), CAST(:args AS text[]), CAST(:priorities AS smallint[]),
-                CAST(:due_delays AS float8[]), CAST(:instance_ids AS uuid[])) WITH ORDINALITY
-         AS new (kind, args, priority, due_delay, instance_id, place)
+                CAST(:due_delays AS float8[]), CAST(:instance_ids AS uuid[]), CAST(:unique_keys AS text[]))
+         WITH ORDINALITY AS new (kind, args, priority, due_delay, instance_id, unique_key, place)
     ORDER BY new.place
     RETURNING id
 """)
@@ -104,9 +104,14 @@ async def enqueue(
 
 
 async def enqueue_many(
-    session: AsyncSession, works: Sequence[Work], *, project_id: UUID | None = None, after: timedelta = timedelta(0)
+    session: AsyncSession,
+    works: Sequence[Work],
+    *,
+    project_id: UUID | None = None,
+    after: timedelta = timedelta(0),
+    unique_keys: Sequence[str] | None = None,
 ) -> list[int]:
-    """Add many jobs in one statement; return their ids in the same order."""
+    """Add many jobs in one statement; return their ids in the same order. No unfinished job may have a unique key."""
     notify_after_commit(session, TOPIC)
     share = database_of(session).shared(FairShare)
     rows = await session.execute(
@@ -117,6 +122,7 @@ async def enqueue_many(
             "priorities": [int(work.priority) for work in works],
             "due_delays": [_due_delay(work, project_id, share).total_seconds() for work in works],
             "instance_ids": [_instance_of(work) for work in works],
+            "unique_keys": [None] * len(works) if unique_keys is None else list(unique_keys),
             "project_id": project_id,
             "origin": job_origin.current_origin(),
             "after": after,

@@ -22,10 +22,8 @@ class Priority(IntEnum):
 
 
 class JobClass(StrEnum):
-    """What a job is for. Each class has slots and provider calls of its own while the others are busy.
-
-    Jobs of the lined classes run when they have their turn to call the provider, and projects take turns in each line.
-    """
+    """What a job is for. Each class has slots and provider calls of its own while the others are busy. Jobs of the
+    lined classes run when they have their turn to call the provider, and projects take turns in each line."""
 
     ENDS = "ends"  # a user wants a machine to end: it costs money until then
     WATCHING = "watching"  # looks at machines and endpoints; needs no turn
@@ -80,6 +78,8 @@ class CreateInstance(OperationWork):
 
     # Hash of the idempotency key and the input, from which markers are derived; None: from the operation's id.
     request: str | None = None
+    # How long such a create usually takes once it has begun; None: not known.
+    usual_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +163,7 @@ class SaveImage(OperationWork):
     """Save an exited instance as an image, and follow the provider's job to its end."""
 
     kind = "SAVE_IMAGE"
+    job_class = JobClass.STARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,7 @@ class UpgradeInstance(OperationWork):
     """Change the image and start settings of an instance on its machine."""
 
     kind = "UPGRADE_INSTANCE"
+    job_class = JobClass.STARTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,28 @@ class DeleteInstance(OperationWork):
 
 
 @dataclass(frozen=True, slots=True)
+class CreateVolume(Work):
+    """Create a network volume at the provider."""
+
+    kind = "CREATE_VOLUME"
+    priority = Priority.HIGH
+    is_cancellable = False  # it may exist and be billed: delete it instead
+
+    volume_id: UUID
+    request: str | None = None  # as of CreateInstance
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteVolume(Work):
+    """Delete a network volume at the provider and wait until it is gone."""
+
+    kind = "DELETE_VOLUME"
+    is_cancellable = False
+
+    volume_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
 class SendWebhook(Work):
     """Send one webhook, with retries until it is delivered or fails for good."""
 
@@ -189,6 +213,13 @@ class SendWebhook(Work):
     concurrency = 256  # it waits for the network nearly all of its time
 
     delivery_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class SendProjectWebhook(SendWebhook):
+    """Send one message to a webhook of a project, as SEND_WEBHOOK does to that of an instance."""
+
+    kind = "SEND_PROJECT_WEBHOOK"  # of its own: workers of the release before would send in any order
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +281,23 @@ class EndLifetime(Work):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckBudgets(Work):
+    """Announce the thresholds of budgets, and end machines before a budget is used up."""
+
+    kind = "CHECK_BUDGETS"
+    concurrency = 1
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateEstimates(Work):
+    """Correct the estimates of creates that wait in line, where the line has become faster or slower."""
+
+    kind = "UPDATE_ESTIMATES"
+    priority = Priority.LOW
+    concurrency = 1
+
+
+@dataclass(frozen=True, slots=True)
 class CleanUp(Work):
     """Delete data that is past its retention."""
 
@@ -288,9 +336,7 @@ def to_args(work: Work) -> str:
 
 def from_args(kind: str, args: str) -> Work:
     """The work of a row. Raises UnreadableArguments if an argument is missing or of another type than declared.
-
-    Unknown arguments are ignored: during an upgrade, newer processes may already write a new one.
-    """
+    Unknown arguments are ignored: during an upgrade, newer processes may already write a new one."""
     try:
         return _adapter(class_of(kind)).validate_json(args, strict=True)
     except ValidationError as error:

@@ -52,8 +52,8 @@ class Lease:
         self._worker_id = worker_id
         self._length = length
         self._on_lost = on_lost
-        self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+        self._stop_renewing: Callable[[], object] | None = None
         self._valid_until = 0.0
 
     async def begin(self) -> None:
@@ -65,13 +65,23 @@ class Lease:
 
     def start_renewing(self) -> None:
         """Renew the lease on another thread: a handler may block the event loop, and must not block the renewal."""
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._renew()), name="job lease", daemon=True)
+        is_running = threading.Event()
+
+        async def renew() -> None:
+            loop, ended = asyncio.get_running_loop(), asyncio.Event()
+            self._stop_renewing = lambda: loop.call_soon_threadsafe(ended.set)
+            is_running.set()
+            await self._renew(ended)
+
+        self._thread = threading.Thread(target=lambda: asyncio.run(renew()), name="job lease", daemon=True)
         self._thread.start()
+        is_running.wait()
 
     async def end(self) -> list[int]:
         """End the lease and release the jobs held under it; return their ids."""
-        self._ended.set()
-        if self._thread is not None:
+        if self._thread is not None and self._stop_renewing is not None:
+            with contextlib.suppress(RuntimeError):  # the lease was lost, and its thread has ended
+                self._stop_renewing()
             await asyncio.to_thread(self._thread.join, self._length.total_seconds())
         async with self._fresh_connection() as connection:
             return [row["id"] for row in await connection.fetch(END, self._worker_id)]
@@ -94,16 +104,16 @@ class Lease:
     def _margin(self) -> float:
         return self._length.total_seconds() / 5
 
-    async def _renew(self) -> None:
+    async def _renew(self, ended: asyncio.Event) -> None:
         interval = self._length.total_seconds() / 4
         renew_at = time.monotonic() + interval
         connection: asyncpg.Connection[asyncpg.Record] | None = None
         try:
-            while not self._ended.is_set():
-                # In small steps, so that `end` does not wait for the next renewal.
-                await asyncio.sleep(max(0.0, min(renew_at - time.monotonic(), 0.05)))
-                if time.monotonic() < renew_at:
-                    continue
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(renew_at - time.monotonic()):
+                        await ended.wait()
+                        return
                 left = self._valid_until - self._margin - time.monotonic()
                 if left <= 0:
                     self._report_lost("could not be renewed in time")

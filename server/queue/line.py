@@ -88,9 +88,15 @@ class Peek:
     next_in: float | None
 
 
-async def peek(connection: "asyncpg.Connection[asyncpg.Record]", kinds: Sequence[str]) -> Peek:
-    """Look at the jobs of these kinds; claims nothing."""
-    rows = await connection.fetch(PEEK, kinds)
+async def peek(
+    connection: "asyncpg.Connection[asyncpg.Record]", lines: Mapping[JobClass, Sequence[str]]
+) -> dict[JobClass, Peek]:
+    """Look at the jobs of each line's kinds; claims nothing."""
+    rows = await connection.fetch(PEEK, [kind for kinds in lines.values() for kind in kinds])
+    return {job_class: _peek_of([row for row in rows if row["kind"] in kinds]) for job_class, kinds in lines.items()}
+
+
+def _peek_of(rows: Sequence[asyncpg.Record]) -> Peek:
     pauses = [row["next_in"] for row in rows if row["next_in"] is not None]
     return Peek(any(row["is_due"] for row in rows), min(pauses, default=None))
 

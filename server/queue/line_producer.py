@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
@@ -16,7 +17,7 @@ from server.db.outages import DATABASE_ERRORS
 from server.queue.demand import Demand
 from server.queue.exchange import PLANNER, ClaimedJob, JobTurn
 from server.queue.kinds import JobClass
-from server.queue.line import NO_PROJECT, claim_in_line, last_served, peek
+from server.queue.line import NO_PROJECT, Peek, claim_in_line, last_served, peek
 from server.queue.producer import Producer
 
 log = structlog.get_logger(__name__)
@@ -67,6 +68,8 @@ class LineProducer:
         self._served_last = dict.fromkeys(kinds, NO_PROJECT)
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
         self._using = asyncio.Lock()
+        self._seen: Mapping[JobClass, Peek] = {}
+        self._seen_at = 0.0
         self._without_room: set[JobClass] = set()
         self._is_open = True
 
@@ -98,11 +101,11 @@ class LineProducer:
             try:
                 room = self._demand.line_room(job_class) if self._is_open else 0
                 if room:
-                    async with self._connected() as connection:
-                        seen = await peek(connection, self.kinds[job_class])
+                    seen = await self._peek(job_class)
                     if seen.is_due and await self._claim_next(job_class, room):
                         continue
-                    pause = min(pause, pause if seen.next_in is None else seen.next_in)
+                    # The session wakes all lines every poll interval. A line alone would look a second time.
+                    pause = 2 * pause if seen.next_in is None or seen.next_in > pause else seen.next_in
                 else:
                     self._without_room.add(job_class)
             except DATABASE_ERRORS as error:
@@ -111,6 +114,16 @@ class LineProducer:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(pause, 0.01)):
                     await wakeup.wait()
+
+    async def _peek(self, job_class: JobClass) -> Peek:
+        """Look whether a job is due. Lines that are woken together look together: one query for all of them."""
+        asked_at = time.monotonic()
+        async with self._connected() as connection:
+            if self._seen_at < asked_at:
+                await asyncio.sleep(0)  # the others that were woken now ask, too
+                self._seen_at = time.monotonic()
+                self._seen = await peek(connection, self.kinds)
+            return self._seen[job_class]
 
     async def claim_once(self) -> None:
         """Claim what is due in every line without waiting for a turn."""

@@ -1,5 +1,6 @@
 """Makes jobs claimable again: of dead workers, of claims whose response was lost, and after a jump of the clock."""
 
+import time
 from collections.abc import Container
 from uuid import UUID
 
@@ -63,9 +64,22 @@ async def shorten_waits(pool: RawPool) -> list[int]:
     return [row["id"] for row in await pool.fetch(SHORTEN_PAUSES)]
 
 
-async def any_lease_expired(pool: RawPool) -> bool:
-    """Whether a lease has expired: a query on a tiny table, cheap enough for every second."""
-    return bool(await pool.fetchval(ANY_LEASE_EXPIRED))
+class LeaseWatch:
+    """Looks for expired leases once for all workers of a process."""
+
+    def __init__(self) -> None:
+        self._looked_at = 0.0
+
+    async def any_expired(self, pool: RawPool, *, interval: float) -> bool:
+        """Whether a lease has expired: a query on a tiny table, cheap enough for every second.
+
+        False without a query if another worker of this process looked less than half of `interval` ago: it rescues.
+        """
+        now = time.monotonic()
+        if now - self._looked_at < interval / 2:
+            return False
+        self._looked_at = now
+        return bool(await pool.fetchval(ANY_LEASE_EXPIRED))
 
 
 async def rescue(pool: RawPool) -> list[int]:

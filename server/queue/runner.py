@@ -12,6 +12,7 @@ from structlog.contextvars import bind_contextvars, clear_contextvars
 
 from server.db.database import Database
 from server.db.outages import is_database_outage
+from server.db.seals import Seals
 from server.errors import LostClaim, NovitaError
 from server.observe import job_origin, tracing
 from server.observe.tracing import Kind, span
@@ -77,6 +78,7 @@ class Runner:
         self,
         database: Database,
         handlers: Mapping[str, Handler],
+        seals: Seals,
         *,
         max_attempts: int,
         backoff: Backoff,
@@ -84,6 +86,7 @@ class Runner:
     ) -> None:
         self._database = database
         self._handlers = handlers
+        self.seals = seals
         self._backoff = backoff
         self._idle_timeout = idle_timeout
         self._metrics = {kind: metrics.JOBS.of(kind) for kind in handlers}
@@ -94,7 +97,9 @@ class Runner:
         counts = self._metrics[job.kind]
         counts.pickup.observe(job.waited)
         clear_contextvars()
-        bind_contextvars(job_id=job.id, kind=job.kind, instance_id=job.instance_id, project_id=job.project_id)
+        bind_contextvars(
+            job_id=self.seals.job_id(job.id), kind=job.kind, instance_id=job.instance_id, project_id=job.project_id
+        )
         trace_parent = None if job.origin is None else job_origin.resume_origin(job.origin)
         counts.running += 1
         started = time.perf_counter()
@@ -111,7 +116,7 @@ class Runner:
             f"job {job.kind}",
             kind=Kind.CONSUMER,
             parent=trace_parent,
-            job_id=job.id,
+            job_id=self.seals.job_id(job.id),
             instance_id=job.instance_id,
             attempt=job.attempts + 1,
             waited_ms=round(job.waited * 1000, 1),
@@ -126,7 +131,7 @@ class Runner:
         try:
             work = from_args(job.kind, job.args)
         except UnreadableArguments as error:
-            log.warning("job.unreadable", job_id=job.id, kind=job.kind, error=str(error))
+            log.warning("job.unreadable", job_id=self.seals.job_id(job.id), kind=job.kind, error=str(error))
         return await self._end(job, work, Failure(CANCELLED, "The job was cancelled.", False, job.attempts))
 
     async def _run(self, job: ClaimedJob, counts: KindMetrics) -> Result:

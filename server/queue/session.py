@@ -25,7 +25,7 @@ from server.queue.kinds import LINED, JobClass, class_of
 from server.queue.lease import Lease
 from server.queue.line_producer import LineProducer, Turns
 from server.queue.producer import Producer
-from server.queue.rescuer import any_lease_expired, release_unknown_claims, rescue, shorten_waits
+from server.queue.rescuer import LeaseWatch, release_unknown_claims, rescue, shorten_waits
 from server.queue.runner import Result, Runner, release
 
 log = structlog.get_logger(__name__)
@@ -102,6 +102,7 @@ class WorkerSession:
 
     async def work(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set (then finish in order) or until the lease is lost (then drop everything)."""
+        await self._runner.seals.load()  # once; before any job is logged
         await self._lease.begin()
         self._lease.start_renewing()
         tasks: list[asyncio.Task[None]] = []
@@ -128,6 +129,7 @@ class WorkerSession:
 
     async def work_once(self) -> int:
         """Claim what is due now, run it and write the results; return the number of jobs."""
+        await self._runner.seals.load()  # once; before any job is logged
         await self._lease.begin()
         jobs: list[ClaimedJob] = []
 
@@ -215,7 +217,7 @@ class WorkerSession:
 
     async def _rescue(self) -> None:
         """Check for expired leases often, and search through all jobs for orphans and wrong times now and then."""
-        pool = self._database.raw
+        pool, watch = self._database.raw, self._database.shared(LeaseWatch)
         search_at = 0.0
         while True:
             await asyncio.sleep(self._rescue_interval.total_seconds() * random.uniform(0.7, 1.0))
@@ -231,7 +233,7 @@ class WorkerSession:
             try:
                 if must_search:
                     shortened = await shorten_waits(pool)
-                if must_search or await any_lease_expired(pool):
+                if must_search or await watch.any_expired(pool, interval=self._rescue_interval.total_seconds()):
                     rescued = await rescue(pool)
                 if must_search or self._producer.may_have_lost_claims:
                     self._producer.may_have_lost_claims = False

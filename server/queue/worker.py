@@ -11,6 +11,7 @@ import structlog
 from server.db.database import Database
 from server.db.notify import Notifier
 from server.db.outages import DATABASE_ERRORS
+from server.db.seals import Seals
 from server.queue.claim import Claim
 from server.queue.handler import Handler
 from server.queue.kinds import class_of
@@ -41,6 +42,7 @@ class Worker:
         backoff: Backoff | None = None,
         recurring: Sequence[Recurring] = (),
         turns: Turns | None = None,
+        seals: Seals | None = None,
     ) -> None:
         self._database = database
         self._notifier = notifier
@@ -49,6 +51,7 @@ class Worker:
         self._runner = Runner(
             database,
             handlers,
+            seals or Seals(database),
             max_attempts=max_attempts,
             backoff=backoff or Backoff(),
             idle_timeout=min(lease, database.timeouts.idle),

@@ -88,7 +88,8 @@ def test_every_example_is_in_the_list_and_run_by_a_test():
     programs = {
         file for pattern in ("python*/*.py", "typescript/src/*.ts", "curl/*.sh") for file in EXAMPLES.glob(pattern)
     }
-    tests = "\n".join(file.read_text() for file in Path(__file__).parent.glob("*.py")) + PAGE
+    folders = (Path(__file__).parent, Path(__file__).parents[1] / "client")
+    tests = "\n".join(file.read_text() for folder in folders for file in folder.glob("*.py")) + PAGE
 
     assert listed == {str(file.relative_to(EXAMPLES)) for file in programs}
     assert [file for file in programs if file.name.replace(".ts", ".js") not in tests] == []

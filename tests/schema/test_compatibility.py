@@ -3,8 +3,10 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
+from graphql import GraphQLEnumType, build_schema
 
 from schema.compatibility import breaking_changes, newest_section, undeclared_changes
 
@@ -88,3 +90,13 @@ def test_this_schema_has_no_unlisted_breaking_change():
     files = ("schema/released.graphql", "schema/schema.graphql", "CHANGELOG.md")
     released, present, changes = ((ROOT / name).read_text() for name in files)
     assert undeclared_changes(released, present, changes) == []
+
+
+@pytest.mark.parametrize("name", ["InstanceStatus", "OperationKind", "OperationPhase"])
+def test_words_that_an_older_process_checks_get_no_new_member(name: str):
+    """A row with a new one would fail in processes of the previous release, which run beside ours for a while."""
+    released, present = (
+        cast("GraphQLEnumType", build_schema((ROOT / "schema" / file).read_text()).type_map[name])
+        for file in ("released.graphql", "schema.graphql")
+    )
+    assert set(present.values) == set(released.values)

@@ -60,7 +60,7 @@ async def breakable(new_database: DatabaseMaker, server_url: str) -> AsyncIterat
 
 
 async def test_a_mistake_of_ours_is_masked_with_an_id_and_logged_whole(breakable: Breakable):
-    await breakable.execute("ALTER TABLE instance RENAME COLUMN updated_at TO changed_at")
+    await breakable.execute("ALTER TABLE instance RENAME COLUMN created_at TO changed_at")
 
     with capture_logs() as logs:
         answer = await breakable.server.ask("{ instances { nodes { id } } }", token=breakable.token)
@@ -71,10 +71,10 @@ async def test_a_mistake_of_ours_is_masked_with_an_id_and_logged_whole(breakable
         "retryable": False,
         "requestId": answer.headers["x-request-id"],
     }
-    assert "updated_at" not in str(answer.body)
+    assert "created_at" not in str(answer.body)
     (line,) = [each for each in logs if each["event"] == "request.failed"]
     assert line["log_level"] == "error"
-    assert "updated_at" in str(line["exc_info"])
+    assert "created_at" in str(line["exc_info"])
 
 
 async def test_with_the_database_away_errors_are_retryable_and_the_server_recovers(breakable: Breakable):

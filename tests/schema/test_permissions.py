@@ -81,16 +81,21 @@ QUERY_TABLE: dict[str, Row] = {
     "account": Row(Least.SERVER),
     "projectEvents": Row(Least.READER),
     "networks": Row(Least.READER),
+    "volumes": Row(Least.READER),
+    "unlinkedVolumes": Row(Least.SERVER),
     "prewarms": Row(Least.READER),
     "prewarmQuota": Row(Least.READER),
     "providerJobs": Row(Least.READER),
     "quote": Row(Least.READER, lambda _: {"input": WISH}),
     "fleet": Row(Least.READER),
     "fleetStats": Row(Least.READER),
+    "spend": Row(Least.READER),
     "events": Row(Least.READER, lambda it: {"filter": {"ids": [it.ready, it.busy]}}),
     "job": Row(Least.READER, lambda it: {"id": it.job}),
     "jobs": Row(Least.READER, lambda it: {"filter": {"instanceId": it.busy}}),
     "jobStats": Row(Least.READER),
+    "webhooks": Row(Least.READER),
+    "budgets": Row(Least.READER),
     "webhookDelivery": Row(Least.READER, lambda it: {"id": it.delivery}),
     "webhookDeliveries": Row(Least.READER, lambda it: {"filter": {"instanceId": it.ready}}),
     "sshAccess": Row(Least.OPERATOR, lambda it: {"instanceId": it.ready}),
@@ -134,14 +139,23 @@ MUTATION_TABLE: dict[str, Least] = {
     "createNetwork": Least.OPERATOR,
     "updateNetwork": Least.OPERATOR,
     "deleteNetwork": Least.OPERATOR,
+    "createVolume": Least.OPERATOR,
+    "updateVolume": Least.OPERATOR,
+    "deleteVolume": Least.OPERATOR,
     "prewarmImage": Least.OPERATOR,
     "updatePrewarm": Least.OPERATOR,
     "deletePrewarm": Least.OPERATOR,
     "rotateWebhookSecret": Least.ADMIN,
+    "createWebhook": Least.ADMIN,
+    "deleteWebhook": Least.ADMIN,
+    "createBudget": Least.ADMIN,
+    "updateBudget": Least.ADMIN,
+    "deleteBudget": Least.ADMIN,
     "createToken": Least.ADMIN,
     "revokeToken": Least.ADMIN,
     "createProject": Least.SERVER,
     "adoptInstance": Least.SERVER,
+    "adoptVolume": Least.SERVER,
     "clearCache": Least.SERVER,
     "clearExpiredCache": Least.SERVER,
     "pauseJobs": Least.SERVER,
@@ -154,6 +168,7 @@ SUBSCRIPTION_TABLE: dict[str, Row] = {
     "instanceLog": Row(Least.OPERATOR, lambda it: {"instanceId": it.ready}),
     "operationUpdated": Row(Least.READER, lambda it: {"id": it.operation}),
     "fleetStats": Row(Least.READER),
+    "spend": Row(Least.READER),
     "jobStats": Row(Least.READER),
 }
 
@@ -294,7 +309,9 @@ async def test_what_another_project_has_reads_as_not_found(callers: Callers, nam
     text = orjson.dumps(theirs.body.get("data")).decode()
     for what, id in callers.things.made.items():
         assert id not in text, what
-        assert id.partition("_")[2] not in text or what in ("job", "sending_job", "failed_job", "machine"), what
+        assert id.partition("_")[2] not in text or what in ("job", "sending_job", "failed_job", "machine", "storage"), (
+            what
+        )
     assert '"web"' not in text
 
 

@@ -36,10 +36,7 @@ SHORT, LONG = timedelta(microseconds=1), timedelta(hours=1)
 # Test by the settings that it shows.
 TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "flows/test_commands.py": {
-        "test_the_simulator_alone_remembers_its_world": (
-            "simulator_dialect",
-            "simulator_speed",
-        ),
+        "test_the_simulator_alone_remembers_its_world": ("simulator_dialect",),
         "test_doctor_says_when_the_signing_key_is_not_the_one_of_the_secrets": ("webhook_signing_key",),
     },
     "flows/test_readiness.py": {
@@ -68,10 +65,6 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "ha/test_pgbouncer.py": {
         "test_an_instance_becomes_ready_with_api_and_worker_behind_it": ("database_direct_url",),
-    },
-    "ha/test_replica.py": {
-        "test_a_replica_that_is_behind_is_passed_over": ("database_read_patience",),
-        "test_a_writer_reads_its_own_writes_from_the_replica": ("database_read_url",),
     },
     "schema/mutations/test_queue_full.py": {
         "test_a_create_has_a_place_and_one_too_many_is_refused": ("max_pending_creates",),
@@ -127,7 +120,6 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "server/graphql/transports/test_hostile_clients.py": {
         "test_a_query_that_takes_too_long_is_ended_and_a_change_is_carried_through": ("query_timeout",),
-        "test_the_limit_of_a_body_is_exact": ("request_body_limit",),
         "test_a_body_that_trickles_is_cut_off": ("request_body_timeout",),
         "test_a_request_head_that_does_not_arrive_times_out": ("request_header_timeout",),
         "test_a_client_that_stops_reading_a_response_is_cut_off": ("response_timeout",),
@@ -196,14 +188,8 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "server/lifetimes/test_idle.py": {
         "test_reading_waits_for_its_share_of_the_calls": ("metrics_share",),
     },
-    "server/auth/test_rate_limit.py": {
-        "test_all_tokens_of_a_project_share_its_limit_and_no_other_project_does": ("request_rate_limit_per_project",),
-    },
-    "server/queue/test_order.py": {
-        "test_one_claim_takes_the_first_of_all_kinds_and_not_the_first_of_each": ("max_concurrent_jobs",),
-    },
-    "server/queue/test_worker.py": {
-        "test_polling_finds_jobs_without_a_notification": ("job_poll_interval",),
+    "server/spend/test_budgets.py": {
+        "test_a_budget_counts_machines_for_the_horizon_of_the_setting": ("budget_horizon",),
     },
     "server/test_settings.py": {
         "test_private_webhooks_are_refused_unless_allowed": ("allow_private_webhooks",),
@@ -245,8 +231,22 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
         "test_traces_have_the_name_of_the_settings": ("otel_service_name",),
         "test_recurring_comparison_is_scheduled_at_the_interval": ("reconcile_interval",),
     },
+    "server/test_settings_of_processes.py": {
+        "test_as_many_jobs_run_at_once_as_the_setting_says": ("max_concurrent_jobs",),
+        "test_a_job_without_notification_waits_for_the_poll_interval": ("job_poll_interval",),
+        "test_the_tokens_of_a_project_share_the_rate_of_the_setting": ("request_rate_limit_per_project",),
+        "test_a_body_has_as_many_bytes_as_the_setting_says": ("request_body_limit",),
+        "test_reads_wait_for_the_replica_of_the_settings": (
+            "database_read_patience",
+            "database_read_url",
+        ),
+        "test_the_simulator_is_as_fast_as_the_setting_says": ("simulator_speed",),
+    },
+    "server/mcp/test_tools.py": {
+        "test_instances_without_an_end_are_created_if_the_setting_says_so": ("mcp_require_lifetime",),
+    },
     "web/test_building.py": {
-        "test_a_builder_that_is_stopped_leaves_nothing_half_done": ("build_pages",),
+        "test_up_builds_the_pages_of_its_clone_if_the_setting_says_so": ("build_pages",),
     },
 }
 

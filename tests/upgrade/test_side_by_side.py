@@ -14,6 +14,7 @@ from server.db.database import Database
 from server.db.migrate import current_revision, known_head
 from tests.support.databases import DatabaseMaker
 from tests.support.processes import ROOT, Pilotlight, free_port, pilotlight, run
+from tests.support.receiver import Receiver, receiving
 from tests.support.waiting import until
 from tests.support.watcher import STORY, GraphQLClient, positions, story_of
 from tests.upgrade.release import PREVIOUS_HEAD, command_of, previous_release
@@ -27,7 +28,36 @@ LIMITED = """
       }
     }
 """
+POLICY = "mutation { setLifetimePolicy(input: {defaultMaxDuration: 7200}) { errors { code } } }"
+IDLE = """
+    mutation {
+      createInstance(input: {name: "idle", productName: "RTX 4090 24GB", image: "nginx", ports: [{port: 80}],
+                             lifetime: {idle: {}}}) {
+        instance { id lifetime { maxDuration } } errors { code }
+      }
+    }
+"""
 NEXT = "query ($id: ID!) { instance(id: $id) { lifetime { next { at reason } } } }"
+
+HOOK = """
+    mutation ($url: String!) {
+      createWebhook(input: {url: $url, types: ["instance.starting", "instance.ready", "balance.low"]}) {
+        errors { code message }
+      }
+    }
+"""
+ANNOUNCE = """
+    INSERT INTO outbox (id, type, project_id, data)
+    SELECT gen_random_uuid(), 'balance.low', project_id, '{"values": {"balanceMicros": 1}}' FROM token LIMIT 1
+"""
+
+VOLUME = """
+    mutation {
+      createVolume(input: {name: "during", region: "US-CA-06", sizeGb: 10}) { volume { id } errors { code } }
+    }
+"""
+DELETE_VOLUME = "mutation ($id: ID!) { deleteVolume(input: {id: $id}) { errors { code } } }"
+VOLUME_STATUS = "query ($id: ID!) { node(id: $id) { ... on Volume { status } } }"
 
 LABELS = 'labels: [{key: "a", value: "b"}]'
 RESULT = "instance { id } operation { id } errors { code }"
@@ -92,6 +122,8 @@ async def both(new_database: DatabaseMaker, tmp_path: Path) -> AsyncIterator[Bot
         "NOVITA_API_KEY": "sk_upgrade",
         "NOVITA_API_BASE_URL": f"http://127.0.0.1:{port}",
         "LOG_FORMAT": "json",
+        "WEBHOOK_SIGNING_KEY": "the same for the processes of both releases",
+        "ALLOW_PRIVATE_WEBHOOKS": "loopback",
     }
     async with AsyncExitStack() as stack:
         simulator = (sys.executable, "-m", "server.simulator")
@@ -100,6 +132,15 @@ async def both(new_database: DatabaseMaker, tmp_path: Path) -> AsyncIterator[Bot
         )
         await until(lambda: _printed(process))
         yield Both(stack, command_of(folder), environment, url)
+
+
+async def _arrived(receiver: Receiver, ids: list[str]) -> bool:
+    stories = [[got.type for got in receiver.got if got.message["data"]["instanceId"] == id] for id in [*ids, None]]
+    return stories == [["instance.starting", "instance.ready"]] * len(ids) + [["balance.low"]]
+
+
+async def _volume_is(by: GraphQLClient, id: str, expected: dict[str, str] | None) -> bool:
+    return (await by.ask(VOLUME_STATUS, id=id))["node"] == expected
 
 
 async def new_defaults(by_old: GraphQLClient, by_new: GraphQLClient, type: str) -> str:
@@ -171,6 +212,11 @@ async def test_old_and_new_processes_share_jobs_and_subscribers_on_one_database(
     new_worker = await both.worker(NEW)
     by_new = GraphQLClient(new_url, secret)
 
+    receiver = await both.stack.enter_async_context(receiving())
+    admin = (await run("token", "create", "hooks", "--role", "ADMIN", env=both.environment, command=NEW)).printed
+    by_admin = GraphQLClient(new_url, admin.split()[-1])
+    hook = (await by_admin.ask(HOOK, url=receiver.url))["createWebhook"]
+    assert hook["errors"] == []
     async with by_old.subscribed() as old_stream, by_new.subscribed() as new_stream:
         ids = [await (by_old, by_new)[number % 2].create(f"during-{number}") for number in range(12)]
         # A limit that the old processes do not know: they leave its job alone, and lose neither it nor its time.
@@ -178,14 +224,31 @@ async def test_old_and_new_processes_share_jobs_and_subscribers_on_one_database(
         limited = (await by_new.ask(LIMITED, deadline=deadline))["createInstance"]
         assert limited["errors"] == []
         ids.append(limited["instance"]["id"])
+        # The project's policy, which the old processes do not know either.
+        assert (await by_admin.ask(POLICY))["setLifetimePolicy"]["errors"] == []
+        idle = (await by_new.ask(IDLE))["createInstance"]
+        assert (idle["errors"], idle["instance"]["lifetime"]["maxDuration"]) == ([], 7200)
+        ids += [idle["instance"]["id"], await by_old.create("by-the-old-one")]
+        # A volume, whose jobs the old workers leave alone.
+        volume = (await by_new.ask(VOLUME))["createVolume"]
+        assert volume["errors"] == []
+        # An event without an instance: the old processes pass it by.
+        await both.value(ANNOUNCE)
         seen_by_old = await old_stream.until("READY", *ids)
         seen_by_new = await new_stream.until("READY", *ids)
     for id in ids:
         assert story_of(seen_by_old, id) == story_of(seen_by_new, id) == STORY
         assert (await by_old.instance(id))["novitaId"] == (await by_new.instance(id))["novitaId"] is not None
-    shown = (await by_new.ask(NEXT, id=ids[-1]))["instance"]["lifetime"]["next"]
+    await until(lambda: _volume_is(by_new, volume["volume"]["id"], {"status": "AVAILABLE"}), within=60)
+    assert (await by_new.ask(DELETE_VOLUME, id=volume["volume"]["id"]))["deleteVolume"]["errors"] == []
+    await until(lambda: _volume_is(by_new, volume["volume"]["id"], None), within=60)
+    shown = (await by_new.ask(NEXT, id=limited["instance"]["id"]))["instance"]["lifetime"]["next"]
     assert (datetime.fromisoformat(shown["at"]), shown["reason"]) == (datetime.fromisoformat(deadline), "DEADLINE")
-    assert await both.value("SELECT count(*) FROM job WHERE kind = 'END_LIFETIME' AND status = 'WAITING'") == 1
+    of_limited = limited["instance"]["id"].removeprefix("inst_")
+    assert await both.value(f"SELECT count(*) FROM job WHERE unique_key = 'lifetime ' || '{of_limited}'::uuid") == 1
+    assert (await by_new.ask(NEXT, id=ids[-1]))["instance"]["lifetime"] is None  # the old one knows no policy
+    # The project's webhook gets the events that processes of both releases wrote, in order.
+    await until(lambda: _arrived(receiver, ids), within=60)
     log = await by_new.log()
     assert positions(seen_by_new, log) == sorted(set(positions(seen_by_new, log)))
     await check_retries(by_old, by_new)

@@ -21,7 +21,7 @@ from server.instances.provider.drift import start_monitoring
 from server.instances.provider.reader import ProviderReader
 from server.instances.provider.settle import link_found
 from server.instances.provider.snapshot import ProviderSnapshot
-from server.instances.provider.states import MachineState, observed_fields, state_of
+from server.instances.provider.states import MachineState, observed_columns, observed_fields, state_of, times_of
 from server.instances.provider.unlinked import Origin, unlinked_machines
 from server.novita.models import RemoteInstance
 
@@ -98,7 +98,7 @@ async def _link(database: Database, draft: AdoptDraft, remote: RemoteInstance) -
 
 async def _write(session: AsyncSession, fields: dict[str, Any], remote: RemoteInstance, *, by: Caller) -> Instance:
     cause = transitions.Cause(token_id=by.token_id)
-    instance = await transitions.insert(session, fields, cause=cause)
+    instance = await transitions.insert(session, fields, cause=cause, times=times_of(remote))
     if state_of(remote) is MachineState.DOWN:
         await transitions.transition(session, instance.id, S.STARTING, cause=cause, status_reason="ADOPTED")
         await transitions.transition(
@@ -135,5 +135,5 @@ def _fields(remote: RemoteInstance, draft: AdoptDraft, by: Caller, cipher: Ciphe
         "billing_mode": remote.billing_mode,
         "price_per_hour_e5": remote.price_e5,
         "observed_at": now(),
-        **observed_fields(remote),
+        **observed_columns(remote),
     }

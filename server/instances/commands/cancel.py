@@ -17,9 +17,10 @@ from server.db.database import Database
 from server.db.tables import Instance, Operation
 from server.enums import OPEN_OPERATION, InstanceStatus, OperationKind, OperationReason, OperationStatus
 from server.errors import Invalid, NotCancellable, NotFound
+from server.idempotency import IdempotentRequest, key_problems
 from server.instances import attempts, operations, transitions
 from server.instances.commands.delete import begin_delete
-from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, run_once
+from server.instances.idempotency import Accepted, run_once
 from server.instances.queries import operations as reads
 
 
@@ -106,10 +107,9 @@ async def _revert_create(
         # A machine was made, or may have been: the delete job finds and removes it.
         return (await begin_delete(session, instance, by=by, reason=reason, changes=changes))[0]
     cause = transitions.Cause(operation.id, by)
+    fields: dict[str, Any] = {"status_reason": "CANCELLED", **(changes or {})}
     await transitions.transition(session, instance.id, InstanceStatus.DELETING, cause=cause)
-    return await transitions.transition(
-        session, instance.id, InstanceStatus.DELETED, cause=cause, **{"status_reason": "CANCELLED", **(changes or {})}
-    )
+    return await transitions.transition(session, instance.id, InstanceStatus.DELETED, cause=cause, **fields)
 
 
 async def _revert(session: AsyncSession, instance: Instance, operation: Operation, by: Caller) -> Instance:
@@ -119,8 +119,8 @@ async def _revert(session: AsyncSession, instance: Instance, operation: Operatio
         return instance
     to = InstanceStatus.RUNNING if status == InstanceStatus.HEALTH_CHECKING else InstanceStatus(status)
     times = {name: operation.before.get(name) for name in ("running_at", "ready_at")}
-    fields = {name: datetime.fromisoformat(value) for name, value in times.items() if value is not None}
-    why = {name: operation.before.get(name) for name in ("failure_code", "failure_message")}
+    fields: dict[str, Any] = {name: datetime.fromisoformat(value) for name, value in times.items() if value is not None}
+    why: dict[str, Any] = {name: operation.before.get(name) for name in ("failure_code", "failure_message")}
     cause = transitions.Cause(operation.id, by.token_id)
     return await transitions.transition(
         session, instance.id, to, cause=cause, status_reason="CANCELLED", **fields, **why

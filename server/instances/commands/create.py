@@ -1,6 +1,6 @@
 """Accepts a create: every check and lookup first, then all rows in one transaction."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -10,15 +10,20 @@ from server.auth.caller import Caller
 from server.catalog.catalog import Catalog, Template
 from server.clock import new_id, now
 from server.enums import InstanceKind, ProviderObjectKind
-from server.errors import Invalid, Problem
+from server.errors import BudgetExceeded, Invalid, Problem
+from server.idempotency import IdempotentRequest, requested_fields
 from server.instances.availability import refuse
 from server.instances.commands.create_rows import Conflict, CreateBatcher
 from server.instances.drafts import MAX_ENV_OF_CPU, CreateDraft, Port, ready_timeout_fields, target_problems
 from server.instances.env import sealed, secret_names
-from server.instances.idempotency import Accepted, IdempotentRequest, find_accepted, requested_fields
+from server.instances.idempotency import Accepted, find_accepted
+from server.instances.limits.policy import PATH
+from server.instances.limits.spec import refuse_near_deadline, seconds_to_end
 from server.instances.placement import Candidate
 from server.instances.quote import Defaults, quote_draft
 from server.instances.tools import Tool, tool_problems
+from server.spend.admission import Want
+from server.volumes import attach
 
 __all__ = ["NAME_INDEX", "Accepted", "Defaults", "create_instance", "name_taken"]
 
@@ -43,21 +48,39 @@ async def create_instance(
         if conflicts.is_name_taken:
             raise name_taken()
     refuse_foreign(draft, conflicts.foreign)
+    moment = now()
+    refuse_near_deadline(draft.lifetime, PATH, at=moment)
     limits = conflicts.policy.applied(
-        draft.lifetime, at=now(), server_default=defaults.max_duration, has_gpu=draft.kind is InstanceKind.GPU
+        draft.lifetime, at=moment, server_default=defaults.max_duration, has_gpu=draft.kind is InstanceKind.GPU
     )
-    fields, candidate = await fields_of(catalog, draft, by=by, defaults=defaults)
+    volumes = await attach.find_mounted(creates.database, draft.volumes, project_id=by.project_id)
+    fields, candidate, highest_price = await fields_of(catalog, draft, by=by, defaults=defaults, volumes=volumes)
     fields["lifetime"] = None if limits is None else limits.to_json()
-    usual_time = await creates.estimates.usual_time(
+    usual = await creates.estimates.usual_time(
         project_id=by.project_id, product_name=draft.product_name, region=candidate.region
     )
-    waits = await creates.line.join(by.project_id)
-    fields["estimated_ready_at"] = now() + waits + (usual_time or defaults.estimated_ready_time)
+    usual = usual or defaults.estimated_ready_time
+    fields["estimated_ready_at"] = now() + await creates.line.join(by.project_id) + usual
+    want = Want(by.project_id, by.token_id, fields["labels"], highest_price, seconds_to_end(limits, at=now()))
     try:
-        return await creates.insert(fields, request)
+        return await creates.insert(
+            fields, request, usual=usual, volumes=volumes, want=want, is_guarded=conflicts.has_budget
+        )
     except Conflict:
         pass
+    except BudgetExceeded:
+        # The same request may have been accepted meanwhile.
+        previous = None if request.key is None else await find_accepted(creates.database, request)
+        if previous is None:
+            raise
+        return previous
+    except asyncpg.NotNullViolationError as error:
+        if error.table_name == attach.TABLE:
+            raise attach.not_available() from None
+        raise
     except asyncpg.UniqueViolationError as error:
+        if error.constraint_name == attach.EXCLUSIVE_INDEX:
+            raise attach.in_use() from None
         if error.constraint_name != NAME_INDEX:
             raise
     # Another request with this key or this name was committed first.
@@ -111,11 +134,16 @@ def name_taken() -> Invalid:
 
 
 async def fields_of(
-    catalog: Catalog, draft: CreateDraft, *, by: Caller, defaults: Defaults
-) -> tuple[dict[str, Any], Candidate]:
-    """The columns of the new instance that follow from the request, and the first candidate; raises Refused if no
-    region can serve it."""
-    quote = await quote_draft(catalog, draft, defaults=defaults)
+    catalog: Catalog,
+    draft: CreateDraft,
+    *,
+    by: Caller,
+    defaults: Defaults,
+    volumes: Sequence[attach.MountedVolume] = (),
+) -> tuple[dict[str, Any], Candidate, int]:
+    """The columns of the new instance that follow from the request, the first candidate and the highest price of all;
+    raises Refused if no region can serve it."""
+    quote = await quote_draft(catalog, draft, defaults=defaults, volumes=volumes)
     candidate = quote.best or await refuse(catalog, quote)
     template = quote.template
     env = {variable.key: variable.value for variable in template.envs} if template else {}
@@ -154,13 +182,14 @@ async def fields_of(
         "tools": [asdict(tool) for tool in tools],
         "min_cuda_version": draft.min_cuda_version or _template_cuda(draft, template),
         "network_id": draft.network_id,
+        "volumes": [volume.to_json() for volume in volumes],
         "labels": dict(draft.labels),
         "health_check": draft.health_check.to_json(),
         "webhook_url": draft.webhook_url,
         "placement": quote.requirements.order,
         **ready_timeout_fields(draft.ready_timeout),
     }
-    return fields, candidate
+    return fields, candidate, max(each.price_per_hour_e5 for each in quote.placement.candidates)
 
 
 def _template_cuda(draft: CreateDraft, template: Template | None) -> str | None:

@@ -8,33 +8,39 @@ batch are written one by one.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import orjson
+from sqlalchemy.exc import DBAPIError
 
 from server.batching import GroupCommit
-from server.catalog.owners import OF_OTHERS, kinds_of, wanted_objects
+from server.catalog.owners import kinds_of, wanted_objects
 from server.db.database import Database
 from server.db.dry_run import DryRun
 from server.db.outages import is_database_unavailable
 from server.db.tables import Instance, Operation
 from server.enums import OperationKind, ProviderObjectKind
+from server.errors import BudgetExceeded
 from server.events import outbox
 from server.events.event import EventType
+from server.idempotency import IdempotentRequest
 from server.instances import operations, transitions
+from server.instances.commands.create_statement import CONFLICTS, insert_statement, to_json
 from server.instances.create_line import CreateLine
 from server.instances.estimates import CreateEstimates
-from server.instances.events import columns, detached
-from server.instances.idempotency import Accepted, IdempotentRequest
+from server.instances.events import detached
+from server.instances.idempotency import Accepted
 from server.instances.limits import arming
 from server.instances.limits.policy import Policy
 from server.observe import metrics
 from server.observe.tracing import span
 from server.queue.enqueue import TOPIC, FairShare, columns_of
 from server.queue.kinds import CreateInstance, EndLifetime, SendWebhook
+from server.spend.admission import Admission, Want
+from server.volumes.attach import MountedVolume
 
 BATCH_MAX = 64  # creates per commit; with more, each waits longer for the others than the commit takes
 BATCHES_AT_ONCE = 2
@@ -48,13 +54,14 @@ class Conflict(Exception):
 class Conflicts:
     """What a create would collide with, and the project's rules for lifetimes.
 
-    `foreign`: kinds of the named objects that belong to another project.
+    `foreign`: kinds of the named objects that belong to another project. `has_budget`: the project has some.
     """
 
     is_name_taken: bool
     is_key_used: bool
     policy: Policy
     foreign: frozenset[ProviderObjectKind]
+    has_budget: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +83,28 @@ class _Create:
     events: list[dict[str, Any]]
     deliveries: list[dict[str, Any]]
     jobs: list[dict[str, Any]]
+    attachments: list[dict[str, Any]]
+    want: Want | None
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any], request: IdempotentRequest, share: FairShare) -> "_Create":
+    def of(
+        cls,
+        fields: Mapping[str, Any],
+        request: IdempotentRequest,
+        share: FairShare,
+        usual: timedelta | None,
+        volumes: Sequence[MountedVolume],
+        want: Want | None,
+    ) -> "_Create":
         token_id = request.by.token_id
         row = transitions.new_row(fields)
         instance = detached(Instance, row)
         operation_row = operations.new_row(
-            instance, OperationKind.CREATE, by=token_id, estimated_ready_at=instance.estimated_ready_at
+            instance,
+            OperationKind.CREATE,
+            by=token_id,
+            estimated_ready_at=instance.estimated_ready_at,
+            **({} if want is None else want.reserve),
         )
         operation = detached(Operation, operation_row)
         cause = transitions.Cause(operation.id, token_id)
@@ -94,7 +115,7 @@ class _Create:
         deliveries = [each.delivery for each in events if each.delivery is not None]
         works = [
             *(SendWebhook(each["id"]) for each in deliveries),
-            CreateInstance(instance.id, operation.id, request.digest),
+            CreateInstance(instance.id, operation.id, request.digest, None if usual is None else usual.total_seconds()),
         ]
         jobs = [
             columns_of(work, instance.project_id, share, instance_id=instance.id, operation_id=operation.id)
@@ -111,6 +132,8 @@ class _Create:
             events=[each.event for each in events],
             deliveries=deliveries,
             jobs=jobs,
+            attachments=[volume.attachment(instance.id) for volume in volumes],
+            want=want,
         )
 
 
@@ -129,6 +152,10 @@ class CreateBatcher:
         self._writes: GroupCommit[_Create, bool] = GroupCommit(
             self._insert, largest=1 if self._is_dry_run else BATCH_MAX, at_once=BATCHES_AT_ONCE
         )
+        # The second waits for the budgets that the first has locked, and begins while the first commits.
+        self._guarded: GroupCommit[_Create, bool] = GroupCommit(
+            self._insert_guarded, largest=1 if self._is_dry_run else BATCH_MAX, at_once=BATCHES_AT_ONCE
+        )
 
     async def find_conflicts(
         self,
@@ -143,42 +170,98 @@ class CreateBatcher:
         with span("db.look"):
             return await self._reads.add(_Name(project_id, name, key, wanted_objects(objects)))
 
-    async def insert(self, fields: Mapping[str, Any], request: IdempotentRequest) -> Accepted:
-        """Write an instance, its operation, their events, deliveries and jobs.
+    async def insert(
+        self,
+        fields: Mapping[str, Any],
+        request: IdempotentRequest,
+        *,
+        usual: timedelta | None = None,
+        volumes: Sequence[MountedVolume] = (),
+        want: Want | None = None,
+        is_guarded: bool = False,
+    ) -> Accepted:
+        """Write an instance, its operation, their events, deliveries and jobs, and hold its volumes. `usual`: see
+        `CreateInstance`.
 
-        Raises Conflict if the name or the key is taken, and asyncpg's error for any other constraint.
+        `want` is what it may cost; with `is_guarded` it is admitted against the project's budgets. Raises Conflict if
+        the name or the key is taken, BudgetExceeded, and asyncpg's error for any other constraint.
         """
         with span("db.accept") as current:
-            create = _Create.of(fields, request, self.database.shared(FairShare))
+            create = _Create.of(fields, request, self.database.shared(FairShare), usual, volumes, want)
             current.note(instance_id=create.instance["id"], operation_id=create.operation["id"])
-            is_added = await self._writes.add(create)
+            is_added = await (self._guarded if is_guarded else self._writes).add(create)
         if not is_added:
             raise Conflict
         return create.accepted
 
     async def _find_conflicts(self, names: Sequence[_Name]) -> list[Conflicts]:
-        rows = await self._fetch(
-            CONFLICTS,
-            [each.project_id for each in names],
-            [each.name for each in names],
-            [each.key for each in names],
-            [each.objects for each in names],
-        )
+        wanted = [
+            {
+                "project": each.project_id,
+                "wanted_name": each.name,
+                "key": each.key,
+                "objects": None if each.objects is None else orjson.Fragment(each.objects),
+            }
+            for each in names
+        ]
+        rows = await self._fetch(CONFLICTS, to_json(wanted))
         return [
-            Conflicts(row[0], row[1], Policy.of(None if row[2] is None else orjson.loads(row[2])), kinds_of(row[3]))
+            Conflicts(
+                row[0], row[1], Policy.of(None if row[2] is None else orjson.loads(row[2])), kinds_of(row[3]), row[4]
+            )
             for row in rows
         ]
 
     async def _insert(self, creates: Sequence[_Create]) -> list[bool | Exception]:
         """Write a batch; after a constraint error, which rolls back all of it, write its creates one by one."""
         try:
-            rows = await self._fetch(_statement(), *_parameters(creates))
+            rows = await self._fetch(insert_statement(), *_parameters(creates))
         except asyncpg.PostgresError as error:
             if len(creates) == 1:
                 return [error]
             return [(await self._insert([create]))[0] for create in creates]
         except OSError as error:
             return [error] * len(creates)
+        return self._added(creates, rows)
+
+    async def _insert_guarded(self, creates: Sequence[_Create]) -> list[bool | Exception]:
+        """The same after admission, in one transaction per project. A refused create writes nothing."""
+        by_project: dict[UUID, list[int]] = {}
+        for place, create in enumerate(creates):
+            by_project.setdefault(create.instance["project_id"], []).append(place)
+        results: dict[int, bool | Exception] = {}
+        for places in by_project.values():
+            outcomes = await self._insert_admitted([creates[place] for place in places])
+            results |= zip(places, outcomes, strict=True)
+        return [results[place] for place in range(len(creates))]
+
+    async def _insert_admitted(self, creates: Sequence[_Create]) -> list[bool | Exception]:
+        refused: dict[UUID, Exception] = {}
+        try:
+            async with self.database.write() as session:
+                wants = [create.want for create in creates if create.want is not None]
+                admission = await Admission.lock(session, creates[0].instance["project_id"], wants)
+                for create in creates:
+                    try:
+                        if create.want is not None:
+                            admission.admit(create.want)
+                    except BudgetExceeded as error:
+                        refused[create.instance["id"]] = error
+                admitted = [create for create in creates if create.instance["id"] not in refused]
+                rows: list[asyncpg.Record] = []
+                if admitted:
+                    connection: Any = await (await session.connection()).get_raw_connection()
+                    rows = await connection.driver_connection.fetch(insert_statement(), *_parameters(admitted))
+        except asyncpg.PostgresError as error:
+            if len(creates) == 1:
+                return [error]
+            return [(await self._insert_admitted([create]))[0] for create in creates]
+        except (OSError, DBAPIError) as error:
+            return [error] * len(creates)
+        added = dict(zip((create.instance["id"] for create in admitted), self._added(admitted, rows), strict=True))
+        return [refused.get(create.instance["id"]) or added[create.instance["id"]] for create in creates]
+
+    def _added(self, creates: Sequence[_Create], rows: Sequence[asyncpg.Record]) -> list[bool | Exception]:
         if rows and not self._is_dry_run:
             metrics.ACCEPTED.add(OperationKind.CREATE.value, by=len(rows))
         if rows and self.database.on_commit is not None:
@@ -209,96 +292,11 @@ def _parameters(creates: Sequence[_Create]) -> tuple[Any, ...]:
         [each.instance["project_id"] for each in creates],
         [each.request.key for each in creates],
         [each.request.fingerprint for each in creates],
-        _json([each.instance for each in creates if each.request.key is None]),
-        _json([each.instance for each in creates if each.request.key is not None]),
-        _json([each.operation for each in creates]),
-        _json([event for each in creates for event in each.events]),
-        _json([delivery for each in creates for delivery in each.deliveries]),
-        _json(jobs),
+        to_json([each.instance for each in creates if each.request.key is None]),
+        to_json([each.instance for each in creates if each.request.key is not None]),
+        to_json([each.operation for each in creates]),
+        to_json([event for each in creates for event in each.events]),
+        to_json([delivery for each in creates for delivery in each.deliveries]),
+        to_json(jobs),
+        to_json([attachment for each in creates for attachment in each.attachments]),
     )
-
-
-def _json(rows: list[dict[str, Any]]) -> str:
-    return orjson.dumps(rows, default=_id).decode()
-
-
-def _id(value: Any) -> str:
-    """orjson knows uuid.UUID, but not the driver's subclass of it."""
-    if isinstance(value, UUID):
-        return str(value)
-    raise TypeError
-
-
-@cache
-def _statement() -> str:
-    return INSERT.format(instance=", ".join(columns(Instance)), operation=", ".join(columns(Operation)))
-
-
-CONFLICTS = f"""
-    SELECT EXISTS (SELECT FROM instance
-                   WHERE project_id = new.project AND name = new.wanted_name AND status <> 'DELETED') AS is_name_taken,
-           new.key IS NOT NULL AND
-           EXISTS (SELECT FROM idempotency_key AS used
-                   WHERE used.project_id = new.project AND used.key = new.key) AS is_key_used,
-           (SELECT to_jsonb(policy) FROM lifetime_policy AS policy WHERE policy.project_id = new.project) AS policy,
-           CASE WHEN new.objects IS NOT NULL THEN {OF_OTHERS.format(objects="new.objects", project="new.project")} END
-    FROM unnest($1::uuid[], $2::text[], $3::text[], $4::jsonb[])
-        WITH ORDINALITY AS new (project, wanted_name, key, objects, place)
-    ORDER BY place
-"""
-
-# Keys come first: of many calls with the same key, the others wait there for the first to commit, then find the key
-# taken and write nothing. Keys are inserted in one order, so that two processes never deadlock on them.
-# A taken name leaves out a create without a key. For a create with a key it fails the statement, because the key is
-# already inserted. The two events of an instance are in order, so their numbers are drawn in that order.
-INSERT = """
-    WITH request AS MATERIALIZED (
-        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[])
-            AS each (operation_id, instance_id, project_id, key, fingerprint)
-    ), reserved AS (
-        INSERT INTO idempotency_key (project_id, key, fingerprint, operation_id)
-        SELECT project_id, key, fingerprint, operation_id FROM request WHERE key IS NOT NULL ORDER BY project_id, key
-        ON CONFLICT DO NOTHING
-        RETURNING operation_id
-    ), without_key AS (
-        INSERT INTO instance ({instance})
-        SELECT {instance} FROM jsonb_populate_recordset(NULL::instance, $6::jsonb) AS new
-        ORDER BY new.project_id, new.name
-        ON CONFLICT (project_id, name) WHERE status <> 'DELETED' DO NOTHING
-        RETURNING id
-    ), with_key AS (
-        INSERT INTO instance ({instance})
-        SELECT {instance} FROM jsonb_populate_recordset(NULL::instance, $7::jsonb) AS new
-        WHERE new.id IN (SELECT instance_id FROM request JOIN reserved USING (operation_id))
-        ORDER BY new.project_id, new.name
-        RETURNING id
-    ), added AS MATERIALIZED (
-        SELECT id FROM without_key UNION ALL SELECT id FROM with_key
-    ), operations AS (
-        INSERT INTO operation ({operation})
-        SELECT {operation} FROM jsonb_populate_recordset(NULL::operation, $8::jsonb) AS new
-        WHERE new.instance_id IN (SELECT id FROM added)
-    ), events AS (
-        INSERT INTO outbox (id, type, project_id, instance_id, operation_id, caused_by, data)
-        SELECT id, type, project_id, instance_id, operation_id, caused_by, data
-        FROM jsonb_populate_recordset(NULL::outbox, $9::jsonb) WITH ORDINALITY AS new
-        WHERE new.instance_id IN (SELECT id FROM added)
-        ORDER BY new.ordinality
-    ), deliveries AS (
-        INSERT INTO delivery (id, project_id, instance_id, event_id, event_type, url, body, status, keeps_order,
-                              attempts, counted)
-        SELECT id, project_id, instance_id, event_id, event_type, url, body, status, keeps_order, attempts, counted
-        FROM jsonb_populate_recordset(NULL::delivery, $10::jsonb) AS new
-        WHERE new.instance_id IN (SELECT id FROM added)
-    ), jobs AS (
-        INSERT INTO job (kind, args, priority, project_id, instance_id, origin, unique_key, run_at, due_at, pause)
-        SELECT kind, args, priority, project_id, instance_id, origin, unique_key, coalesce(at, start),
-               coalesce(at, start) + make_interval(secs => due_delay), CASE WHEN at IS NULL THEN interval '0' END
-        FROM clock_timestamp() AS start,
-             jsonb_to_recordset($11::jsonb) AS new (kind text, args jsonb, priority smallint, project_id uuid,
-                                                    instance_id uuid, origin text, due_delay float8, unique_key text,
-                                                    at timestamptz)
-        WHERE new.instance_id IN (SELECT id FROM added)
-    )
-    SELECT id FROM added
-"""

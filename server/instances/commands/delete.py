@@ -10,17 +10,18 @@ from server.auth.caller import Caller
 from server.db.database import Database
 from server.db.tables import Instance, Operation
 from server.enums import InstanceStatus, OperationKind, OperationReason, OperationStatus
-from server.errors import IllegalTransition, Invalid, NotFound
+from server.errors import IllegalTransition
+from server.idempotency import IdempotentRequest
 from server.instances import operations, transitions
-from server.instances.commands.lifecycle import refuse_changed
-from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, run_once
+from server.instances.commands.lifecycle import Target, lock_target, refuse_invalid
+from server.instances.idempotency import Accepted, run_once
 from server.queue.enqueue import enqueue
 from server.queue.kinds import DeleteInstance
 
 
 async def accept_delete(
     database: Database,
-    instance_id: UUID,
+    target: Target,
     *,
     by: Caller,
     key: str | None = None,
@@ -28,17 +29,15 @@ async def accept_delete(
     expected_version: int | None = None,
 ) -> Accepted:
     """Delete an instance, with an optional idempotency key."""
-    problems = list(key_problems(key))
-    if problems:
-        raise Invalid(problems)
-    fields: dict[str, Any] = {"id": instance_id}
+    refuse_invalid(target, key)
+    fields = target.identity
     if expected_version is not None:
         fields["expected_version"] = expected_version
     request = IdempotentRequest.of(by, asked_key or key, "deleteInstance", fields)
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
         instance, operation = await delete_instance(
-            session, instance_id, by=by, operation_id=operation_id, expected_version=expected_version
+            session, target, by=by, operation_id=operation_id, expected_version=expected_version
         )
         return Accepted(instance, operation)
 
@@ -47,7 +46,7 @@ async def accept_delete(
 
 async def delete_instance(
     session: AsyncSession,
-    instance_id: UUID,
+    target: Target,
     *,
     by: Caller,
     operation_id: UUID | None = None,
@@ -58,11 +57,8 @@ async def delete_instance(
     The row is locked first: a create that has just made a machine records it either before this, or later on the
     DELETING instance. In both cases the delete job knows the machine.
     """
-    instance = await transitions.lock(session, instance_id)
-    if instance.project_id != by.project_id:
-        raise NotFound("instance", ("input", "id"))
-    refuse_changed(instance, expected_version)
-    running = await operations.open_operation(session, instance_id)
+    instance = await lock_target(session, target, by, expected_version)
+    running = await operations.open_operation(session, instance.id)
     if running is not None and running.kind == OperationKind.DELETE:
         return instance, running
     if instance.status == InstanceStatus.DELETED:

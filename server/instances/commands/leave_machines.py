@@ -1,5 +1,6 @@
 """Gives up all machines of a provider that the database moves away from."""
 
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import select
@@ -28,7 +29,7 @@ async def _leave(session: AsyncSession, instance_id: UUID, message: str) -> None
     if operation is not None:
         await operations.fail(session, operation.id, code=LEFT_AT_FORMER_PROVIDER, message=message, retryable=False)
     cause = transitions.Cause() if operation is None else transitions.Cause(operation.id, operation.requested_by)
-    failure = {"failure_code": LEFT_AT_FORMER_PROVIDER, "failure_message": message}
+    failure: dict[str, Any] = {"failure_code": LEFT_AT_FORMER_PROVIDER, "failure_message": message}
     instance = await transitions.lock(session, instance_id)
     if instance.status == InstanceStatus.FAILED:
         await transitions.update(session, instance_id, cause=cause, **failure)

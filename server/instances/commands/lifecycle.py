@@ -12,17 +12,20 @@ from server.auth.caller import Caller
 from server.clock import now
 from server.db.database import Database
 from server.db.tables import Instance
-from server.enums import OperationKind, OperationReason
+from server.db.text import is_storable
+from server.enums import InstanceStatus, OperationKind, OperationReason
 from server.errors import Invalid, NotFound, Problem, Refused, VersionConflict
-from server.instances import idempotency, operations, transitions
-from server.instances.drafts import StartDraft, is_storable
+from server.idempotency import IdempotentRequest, key_problems, requested_fields
+from server.instances import operations, transitions
+from server.instances.drafts import StartDraft
 from server.instances.estimates import usual_time
-from server.instances.idempotency import Accepted, IdempotentRequest, run_once
-from server.instances.limits.policy import read_policy
-from server.instances.limits.spec import Lifetime, read
+from server.instances.idempotency import Accepted, find_accepted, run_once
+from server.instances.limits.policy import PATH, read_policy
+from server.instances.limits.spec import Lifetime, read, refuse_near_deadline, seconds_to_end
 from server.instances.queries import instances
 from server.instances.status import VERBS, Verb, refuse_illegal
 from server.queue.enqueue import enqueue
+from server.spend.admission import Want, admit
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,11 @@ class Target:
     id: UUID | None = None
     name: str | None = None
     path: tuple[str, ...] | None = None  # of the input field, where it is not the usual one
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """For the fingerprint of a request."""
+        return {"id": self.id} if self.name is None else {"instance_name": self.name}
 
 
 async def accept(
@@ -55,12 +63,12 @@ async def accept(
     fields: dict[str, Any] = {
         "id": target.id,
         "name": target.name,
-        **(idempotency.requested_fields(draft) if draft else {}),
+        **(requested_fields(draft) if draft else {}),
     }
     if expected_version is not None:
         fields["expected_version"] = expected_version
     request = IdempotentRequest.of(by, asked_key or key, f"{kind.lower()}Instance", fields)
-    previous = await idempotency.find_accepted(database, request)
+    previous = await find_accepted(database, request)
     if previous is not None:
         return previous
     async with database.read() as session:
@@ -68,7 +76,7 @@ async def accept(
         usual = await _usual_time(session, verb, instance)
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
-        locked = await lock_for(session, instance.id, by, expected_version)
+        locked = await lock_for(session, Target(instance.id), by, expected_version)
         changes = draft.fields(locked) if draft else {}
         if kind is OperationKind.START:
             given = None if draft is None else draft.lifetime
@@ -92,6 +100,7 @@ async def start_limits(
     stored = None if instance.lifetime is None else read(instance.lifetime)
     policy = await read_policy(session, instance.project_id)
     limits = given or stored
+    refuse_near_deadline(given, PATH, at=moment)
     if limits is not None and limits.deadline is not None and limits.deadline <= moment:
         message = "Its deadline has passed; extend its lifetime first, or give another one."
         raise Refused("LIFETIME_OVER", message, ("input", "lifetime"))
@@ -100,7 +109,7 @@ async def start_limits(
 
 
 def refuse_invalid(target: Target, key: str | None) -> None:
-    problems = list(idempotency.key_problems(key))
+    problems = list(key_problems(key))
     if (target.id is None) == (target.name is None):
         problems.append(Problem("INVALID_TARGET", "Give either the id or the name.", ("input", "id")))
     if problems:
@@ -121,15 +130,20 @@ async def find_target(session: AsyncSession, target: Target, by: Caller) -> Inst
     return instance
 
 
-async def lock_for(
-    session: AsyncSession, instance_id: UUID, by: Caller, expected_version: int | None = None
-) -> Instance:
-    """The caller's instance, locked. Raises if its version is not the expected one or an operation is open."""
+async def lock_target(session: AsyncSession, target: Target, by: Caller, expected_version: int | None) -> Instance:
+    """The caller's instance, locked. Raises if its version is not the expected one."""
+    instance_id = target.id if target.id is not None else (await find_target(session, target, by)).id
     instance = await transitions.lock(session, instance_id)
     if instance.project_id != by.project_id:
-        raise NotFound("instance", ("input", "id"))
+        raise NotFound("instance", target.path or ("input", "id"))
     refuse_changed(instance, expected_version)
-    await operations.refuse_second(session, instance_id)
+    return instance
+
+
+async def lock_for(session: AsyncSession, target: Target, by: Caller, expected_version: int | None = None) -> Instance:
+    """The same, and without an open operation."""
+    instance = await lock_target(session, target, by, expected_version)
+    await operations.refuse_second(session, instance.id)
     return instance
 
 
@@ -167,6 +181,7 @@ async def begin_verb(
     if verb.to is None or verb.work is None:
         raise TypeError(f"{verb.kind} is accepted elsewhere")
     ready_at = None if usual is None else now() + usual
+    reserve = await _admit_start(session, instance, changes or {}, by=by) if verb.to is InstanceStatus.STARTING else {}
     operation = await operations.begin(
         session,
         instance,
@@ -178,6 +193,8 @@ async def begin_verb(
         reason=reason,
         action=verb.action,
         wanted=dict(wanted or {}),
+        is_checked=True,
+        **reserve,
     )
     cause = transitions.Cause(operation.id, by)
     # A stop has no ready time.
@@ -188,6 +205,17 @@ async def begin_verb(
         session, verb.work(instance.id, operation.id), project_id=instance.project_id, instance_id=instance.id
     )
     return Accepted(instance, operation)
+
+
+async def _admit_start(
+    session: AsyncSession, instance: Instance, changes: Mapping[str, Any], *, by: UUID | None
+) -> dict[str, Any]:
+    """Raise BudgetExceeded, or return what the operation reserves."""
+    stored: dict[str, Any] | None = changes.get("lifetime", instance.lifetime)
+    seconds = seconds_to_end(None if stored is None else read(stored), at=now())
+    want = Want(instance.project_id, by, instance.labels, instance.price_per_hour_e5 or 0, seconds)
+    await admit(session, want)
+    return want.reserve
 
 
 def _before(instance: Instance) -> dict[str, Any]:

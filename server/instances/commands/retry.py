@@ -18,16 +18,19 @@ from server.db.database import Database
 from server.db.tables import Instance, Operation
 from server.enums import InstanceStatus, OperationKind, OperationStatus
 from server.errors import Invalid, NotFound, Refused
+from server.idempotency import IdempotentRequest, key_problems
 from server.instances import attempts, operations, transitions
 from server.instances.commands.delete import begin_delete
-from server.instances.commands.lifecycle import begin_verb, lock_for, start_limits
+from server.instances.commands.lifecycle import Target, begin_verb, lock_for, start_limits
 from server.instances.estimates import usual_time
-from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, run_once
+from server.instances.idempotency import Accepted, run_once
+from server.instances.limits.spec import read, seconds_to_end
 from server.instances.provider.absence import GONE_AT_PROVIDER
 from server.instances.queries import operations as reads
 from server.instances.status import VERBS, has_machine
 from server.queue.enqueue import enqueue
 from server.queue.kinds import CreateInstance
+from server.spend.admission import Want, admit
 
 RETRIED = (OperationKind.CREATE, OperationKind.START, OperationKind.DELETE)
 # A machine that failed its checks runs, and one that failed to start may be started again.
@@ -63,7 +66,7 @@ async def retry_operation(
         failed = await reads.get_operation(session, operation_id, project_id=by.project_id)
         if failed is None:
             raise NotFound("operation", ("input", "id"))
-        instance = await lock_for(session, failed.instance_id, by, expected_version)
+        instance = await lock_for(session, Target(failed.instance_id), by, expected_version)
         await session.refresh(failed)
         await _refuse(session, failed)
         if failed.kind == OperationKind.DELETE:
@@ -77,7 +80,7 @@ async def retry_operation(
             region=instance.region,
         )
         if failed.kind == OperationKind.CREATE and _is_without_machine(instance):
-            return await _create_again(session, instance, new_id, request, usual=usual)
+            return await _create_again(session, instance, new_id, request, usual=usual, failed=failed)
         return await begin_verb(
             session, START_AGAIN, instance, by=by.token_id, operation_id=new_id, usual=usual, changes=limits
         )
@@ -114,15 +117,25 @@ async def _create_again(
     request: IdempotentRequest,
     *,
     usual: timedelta | None,
+    failed: Operation,
 ) -> Accepted:
-    """With all candidates again, whichever were refused before."""
+    """With all candidates again, whichever were refused before; it may cost what the failed one might have cost."""
     if await attempts.live_of_instance(session, instance.id) is not None:
         message = "A machine may exist without a response of the provider. It is being searched for; try again later."
         raise Refused(attempts.MACHINE_MAY_EXIST, message)
     token_id = request.by.token_id
     ready_at = None if usual is None else now() + usual
+    seconds = seconds_to_end(None if instance.lifetime is None else read(instance.lifetime), at=now())
+    want = Want(instance.project_id, token_id, instance.labels, failed.reserved_price_e5 or 0, seconds)
+    await admit(session, want)
     operation = await operations.begin(
-        session, instance, OperationKind.CREATE, by=token_id, id=operation_id, estimated_ready_at=ready_at
+        session,
+        instance,
+        OperationKind.CREATE,
+        by=token_id,
+        id=operation_id,
+        estimated_ready_at=ready_at,
+        **want.reserve,
     )
     instance = await transitions.transition(
         session,
@@ -135,7 +148,7 @@ async def _create_again(
     )
     await enqueue(
         session,
-        CreateInstance(instance.id, operation.id, request.digest),
+        CreateInstance(instance.id, operation.id, request.digest, None if usual is None else usual.total_seconds()),
         project_id=instance.project_id,
         instance_id=instance.id,
     )

@@ -12,10 +12,11 @@ from server.catalog.owners import owned_by_others
 from server.db.database import Database
 from server.enums import InstanceStatus, OperationAction, OperationKind, ProviderObjectKind
 from server.errors import IllegalTransition, Invalid, Problem
+from server.idempotency import IdempotentRequest, key_problems, requested_fields
 from server.instances import operations
-from server.instances.commands.lifecycle import lock_for
+from server.instances.commands.lifecycle import Target, lock_for
 from server.instances.drafts import image_problems
-from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, requested_fields, run_once
+from server.instances.idempotency import Accepted, run_once
 from server.instances.quote import known_auth
 from server.instances.status import TRANSITIONS, has_machine
 from server.queue.enqueue import enqueue
@@ -36,18 +37,18 @@ class SaveImageDraft:
 
 
 async def save_image(
-    database: Database, catalog: Catalog, instance_id: UUID, draft: SaveImageDraft, *, by: Caller
+    database: Database, catalog: Catalog, target: Target, draft: SaveImageDraft, *, by: Caller
 ) -> Accepted:
     """One operation, of kind UPDATE and action SAVE_IMAGE; it ends with the provider's job."""
     problems = [*image_problems(draft.image, draft.registry_auth_id), *key_problems(draft.idempotency_key)]
     if problems:
         raise Invalid(problems)
     await refuse_unknown_auth(database, catalog, draft.registry_auth_id, by=by)
-    fields = requested_fields(replace(draft, idempotency_key=None)) | {"id": instance_id}
+    fields = requested_fields(replace(draft, idempotency_key=None)) | target.identity
     request = IdempotentRequest.of(by, draft.idempotency_key, "saveImage", fields)
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
-        instance = await lock_for(session, instance_id, by, draft.expected_version)
+        instance = await lock_for(session, target, by, draft.expected_version)
         status = InstanceStatus(instance.status)
         if status is not InstanceStatus.EXITED or not has_machine(instance):
             message = "Only an exited instance can be saved as an image; stop it first."

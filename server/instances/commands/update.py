@@ -14,16 +14,20 @@ from server.db.database import Database
 from server.db.tables import Instance
 from server.enums import InstanceStatus, OperationKind, OperationStatus
 from server.errors import IllegalTransition, Invalid, Problem
+from server.idempotency import IdempotentRequest, key_problems, requested_fields
 from server.instances import operations, transitions
 from server.instances.commands.create import NAME_INDEX, name_taken
-from server.instances.commands.lifecycle import lock_for
+from server.instances.commands.lifecycle import Target, lock_for
 from server.instances.drafts import Port, label_problems, name_problems, port_problems, webhook_problems
-from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, requested_fields, run_once
+from server.instances.idempotency import Accepted, run_once
 from server.instances.limits.policy import read_policy, refuse_idle_without_gpu
-from server.instances.limits.spec import LifetimeChange
+from server.instances.limits.spec import Lifetime, LifetimeChange, read, refuse_near_deadline
+from server.instances.limits.steps import seconds_left
 from server.instances.status import TRANSITIONS, VERBS, has_machine, refuse_illegal
 from server.queue.enqueue import enqueue
 from server.queue.kinds import UpdateInstance
+from server.spend.admission import Want, admit, token_of_run
+from server.spend.ledger import Meter
 from server.ssrf import PrivateAddresses
 
 LARGEST_DISK = 1000
@@ -76,7 +80,7 @@ class UpdateDraft:
 
 async def update_instance(
     database: Database,
-    instance_id: UUID,
+    target: Target,
     draft: UpdateDraft,
     *,
     by: Caller,
@@ -84,11 +88,11 @@ async def update_instance(
 ) -> Accepted:
     """One operation for all changes. It has already succeeded if the provider has nothing to do."""
     draft.check(private_addresses)
-    fields = requested_fields(replace(draft, idempotency_key=None)) | {"id": instance_id}
+    fields = requested_fields(replace(draft, idempotency_key=None)) | target.identity
     request = IdempotentRequest.of(by, draft.idempotency_key, "updateInstance", fields)
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
-        return await _write(session, instance_id, operation_id, draft, by=by)
+        return await _write(session, target, operation_id, draft, by=by)
 
     try:
         return await run_once(database, request, write)
@@ -99,9 +103,9 @@ async def update_instance(
 
 
 async def _write(
-    session: AsyncSession, instance_id: UUID, operation_id: UUID, draft: UpdateDraft, *, by: Caller
+    session: AsyncSession, target: Target, operation_id: UUID, draft: UpdateDraft, *, by: Caller
 ) -> Accepted:
-    instance = await lock_for(session, instance_id, by, draft.expected_version)
+    instance = await lock_for(session, target, by, draft.expected_version)
     refuse_illegal(VERBS[OperationKind.UPDATE], instance)
     remote_changes = _remote_changes(draft, instance)
     operation = await operations.begin(
@@ -120,7 +124,9 @@ async def _write(
         begun_at = instance.run_accepted_at or now()
         (await read_policy(session, by.project_id)).refuse(limits, at=begun_at)
         path = ("input", "lifetime", "set")
+        refuse_near_deadline(limits, path, at=now())
         refuse_idle_without_gpu(limits, has_gpu=instance.gpu_count > 0, path=path)
+        await _admit(session, instance, limits)
         local_changes["lifetime"] = None if limits is None else limits.to_json()
     cause = transitions.Cause(operation.id, by.token_id)
     instance = await transitions.update(session, instance.id, cause=cause, **local_changes)
@@ -134,6 +140,18 @@ async def _write(
         return Accepted(instance, operation)
     finished = await operations.finish(session, operation.id, OperationStatus.SUCCEEDED)
     return Accepted(instance, finished or operation)
+
+
+async def _admit(session: AsyncSession, instance: Instance, limits: Lifetime | None) -> None:
+    """Raise BudgetExceeded if a machine that is paid for may run longer, and there is too little left for that."""
+    if Meter.of(instance).is_paid is False:
+        return
+    moment = now()
+    before = None if instance.lifetime is None else read(instance.lifetime)
+    seconds, counted = (seconds_left(instance, each, at=moment) for each in (limits, before))
+    price = instance.price_per_hour_e5 or 0
+    payer = await token_of_run(session, instance.id)
+    await admit(session, Want(instance.project_id, payer, instance.labels, price, seconds, counted))
 
 
 def _remote_changes(draft: UpdateDraft, instance: Instance) -> dict[str, Any]:

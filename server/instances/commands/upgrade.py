@@ -15,11 +15,12 @@ from server.db.tables import Instance
 from server.encryption import PLAIN, Cipher
 from server.enums import InstanceStatus, OperationAction, OperationKind
 from server.errors import Invalid, Problem
-from server.instances.commands.lifecycle import begin_verb, lock_for, start_limits
+from server.idempotency import IdempotentRequest, key_problems, requested_fields
+from server.instances.commands.lifecycle import Target, begin_verb, lock_for, start_limits
 from server.instances.commands.save_image import refuse_unknown_auth
 from server.instances.drafts import MAX_ENV_OF_CPU, command_problems, env_problems, image_problems
 from server.instances.env import sealed, secret_names
-from server.instances.idempotency import Accepted, IdempotentRequest, key_problems, requested_fields, run_once
+from server.instances.idempotency import Accepted, run_once
 from server.instances.status import UP, Verb
 from server.queue.kinds import UpgradeInstance
 
@@ -75,7 +76,7 @@ class UpgradeDraft:
 async def upgrade_instance(
     database: Database,
     catalog: Catalog,
-    instance_id: UUID,
+    target: Target,
     draft: UpgradeDraft,
     *,
     by: Caller,
@@ -87,11 +88,11 @@ async def upgrade_instance(
     if problems:
         raise Invalid(problems)
     await refuse_unknown_auth(database, catalog, draft.registry_auth_id, by=by)
-    fields = requested_fields(replace(draft, idempotency_key=None)) | {"id": instance_id}
+    fields = requested_fields(replace(draft, idempotency_key=None)) | target.identity
     request = IdempotentRequest.of(by, draft.idempotency_key, "upgradeInstance", fields)
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
-        instance = await lock_for(session, instance_id, by, draft.expected_version)
+        instance = await lock_for(session, target, by, draft.expected_version)
         _refuse_env(draft, instance)
         verb, changes = UPGRADE, dict[str, Any]()
         if instance.status == S.EXITED:

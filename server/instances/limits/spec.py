@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 
 from server.enums import LifetimeAction
-from server.errors import Problem
+from server.errors import Invalid, Problem
 from server.instances.limits.schedule import is_expression, is_time_zone
 
 INVALID_LIFETIME = "INVALID_LIFETIME"
@@ -16,6 +16,7 @@ SECOND, DAY = timedelta(seconds=1), timedelta(days=1)
 # From the provider's acceptance, or from now: less would end a machine that has hardly started.
 SHORTEST = timedelta(seconds=300)
 LONGEST = timedelta(days=90)
+SHORTEST_HEARTBEAT = timedelta(seconds=60)
 EXPRESSIONS_MAX = 10
 
 Path = tuple[str, ...]
@@ -78,11 +79,9 @@ class Lifetime:
     warn_before: timedelta = timedelta(minutes=10)
 
     def problems(self, path: Path, *, at: datetime) -> Iterator[Problem]:
-        """Every problem of the limits themselves; `at` is the current time."""
+        """Every problem of the limits themselves; `at` is the current time. See also `refuse_near_deadline`."""
         yield from _range(self.max_duration, SHORTEST, LONGEST, path, "maxDuration")
-        if self.deadline is not None and self.deadline < at + SHORTEST:
-            yield _problem("It must be at least 300 s ahead.", path, "deadline")
-        yield from _range(self.heartbeat, 60 * SECOND, 7 * DAY, path, "heartbeat")
+        yield from _range(self.heartbeat, SHORTEST_HEARTBEAT, 7 * DAY, path, "heartbeat")
         yield from _range(self.delete_after_stopped, 600 * SECOND, LONGEST, path, "deleteAfterStopped")
         yield from _range(self.warn_before, timedelta(0), DAY, path, "warnBefore")
         yield from _action(self.on_end, path, "onEnd")
@@ -113,6 +112,16 @@ def read(stored: dict[str, Any]) -> Lifetime:
     return _LIFETIME.validate_python(stored)
 
 
+def refuse_near_deadline(limits: Lifetime | None, path: Path, *, at: datetime) -> None:
+    """Raise Invalid if the deadline is too near.
+
+    Ask only once the request's key is known to be new: a request that was accepted is not refused when it is sent
+    again, though its deadline has come nearer since.
+    """
+    if limits is not None and limits.deadline is not None and limits.deadline < at + SHORTEST:
+        raise Invalid([_problem("It must be at least 300 s ahead.", path, "deadline")])
+
+
 def _range(value: timedelta | None, least: timedelta, most: timedelta, path: Path, name: str) -> Iterator[Problem]:
     if value is not None and not least <= value <= most:
         yield _problem(f"It must be {least // SECOND} to {most // SECOND} s.", path, name)
@@ -125,3 +134,12 @@ def _action(action: LifetimeAction, path: Path, name: str) -> Iterator[Problem]:
 
 def _problem(message: str, path: Path, *more: str) -> Problem:
     return Problem(INVALID_LIFETIME, message, (*path, *more))
+
+
+def seconds_to_end(limits: Lifetime | None, *, at: datetime) -> float | None:
+    """How long a run that begins now can last at most; None without a hard end."""
+    if limits is None:
+        return None
+    left = None if limits.deadline is None else max(timedelta(0), limits.deadline - at)
+    ends = [each.total_seconds() for each in (limits.max_duration, left) if each is not None]
+    return min(ends, default=None)

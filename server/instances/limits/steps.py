@@ -133,6 +133,12 @@ def run_end(row: Limited, limits: Lifetime) -> datetime | None:
     return max(end, state.time("floor") or end)
 
 
+def seconds_left(row: Limited, limits: Lifetime | None, *, at: datetime) -> float | None:
+    """How long the present run can last at most under these limits; None without a hard end."""
+    ends = [] if limits is None else [each for each in (run_end(row, limits), limits.deadline) if each is not None]
+    return max(0.0, (min(ends) - at).total_seconds()) if ends else None
+
+
 def heartbeat_end(
     limits: Lifetime, *, run_accepted_at: datetime | None, heartbeat_at: datetime | None
 ) -> datetime | None:

@@ -15,12 +15,13 @@ from server.instances import attempts, operations, transitions
 from server.instances.provider.absence import GONE_AT_PROVIDER
 from server.instances.provider.ends import SPOT_RECLAIMED, End, find_end, was_reclaimed
 from server.instances.provider.snapshot import ProviderSnapshot
-from server.instances.provider.states import MachineState, observed_fields, state_of
+from server.instances.provider.states import MachineState, observed_fields, state_of, times_of
 from server.instances.status import UP
 from server.probes.verdict import health_of
 from server.probes.watch import HEALTH_CHECK_FAILED
 from server.queue.enqueue import enqueue
 from server.queue.kinds import MonitorInstance, MonitorStartup
+from server.spend.ledger import MachineTimes
 
 S = InstanceStatus
 
@@ -214,7 +215,12 @@ async def _gone(session: AsyncSession, instance: Instance, cause: transitions.Ca
 
     The row and its name stay until the owner deletes it.
     """
-    gone: dict[str, Any] = {"novita_status": "removed", "endpoints": [], "observed_at": now()}
+    gone: dict[str, Any] = {
+        "novita_status": "removed",
+        "endpoints": [],
+        "observed_at": now(),
+        "times": MachineTimes(stopped_at=instance.missing_since),
+    }
     if instance.status == S.DELETING:
         await transitions.transition(session, instance.id, S.DELETED, cause=cause, **gone)
         return Change.GONE
@@ -240,7 +246,7 @@ async def _started(
     """Runs without our doing: monitored until READY like any start, by an operation without a caller."""
     await start_monitoring(session, instance, kind=OperationKind.START, cause=cause, reason=reason)
     observed = {"observed_at": now(), "novita_status": snapshot.status, "missing_since": None}
-    await transitions.update(session, instance.id, cause=cause, **observed)
+    await transitions.update(session, instance.id, cause=cause, times=times_of(snapshot), **observed)
     return Change.STARTED
 
 

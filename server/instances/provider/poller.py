@@ -1,7 +1,8 @@
 """Polls the provider for many clients: requests at about the same time share its calls.
 
 A few machines are polled one by one, at once. More are read from pages of the provider's list, so that the number of
-calls grows with pages and not with instances. Polls use only a part of the rate limit, which leaves room for users.
+calls grows with pages and not with instances; small projects do not wait for those (`small_projects`). Polls use only a
+part of the rate limit, which leaves room for users.
 """
 
 import asyncio
@@ -9,16 +10,16 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 import structlog
 
 from server.batching import TokenBucket
 from server.clock import now
 from server.errors import NovitaError, PilotlightError, ProviderError, ValidationFailed
-from server.instances.provider.poll_request import PollRequest
-from server.instances.provider.states import MachineState, state_of
+from server.instances.provider.poll_request import PageEntry, PollRequest, has_no_addresses
+from server.instances.provider.small_projects import MOVING_SECONDS, SmallProjects
 from server.novita.client import NovitaClient
 from server.novita.models import RemoteInstance
 from server.novita.models.base import ProviderPage
@@ -41,17 +42,17 @@ WAIT_TIMEOUT = 0.5
 SWEEP_INTERVAL_MIN = 1.0
 # The part of the rate limit that sweeps use, and the limit that is assumed where there is none. A sweep of many pages
 # that would take longer than SWEEP_INTERVAL_MAX uses up to RATE_SHARE_MAX, which leaves the rest for changes.
-RATE_SHARE = 0.125
+RATE_SHARE = 0.075
 RATE_SHARE_MAX = 0.5
-SWEEP_INTERVAL_MAX = 12.0
-# Between two sweeps while a machine is followed to its end, which a user waits for.
-URGENT_INTERVAL = 2.5
+SWEEP_INTERVAL_MAX = 10.0
+# While a machine is followed to its end, which a user waits for, sweeps come so much sooner; but not at once, because
+# no machine has ended a moment after the call.
+URGENT_PART = 1 / 3
+URGENT_INTERVAL_MIN = 2.5
+URGENT_DELAY = 1.5
 ASSUMED_RATE_LIMIT = 600
-# A machine counts as moving for so many seconds after it was last polled.
-MOVING_SECONDS = 10.0
-# NotYet asks for at most this delay, in seconds; results are kept for longer than that.
+# NotYet asks for at most this delay, in seconds.
 RETRY_DELAY_MAX = 30.0
-RESULT_TTL = 120.0
 CONCURRENT_GETS = 16
 # How long entries of a page serve later requests.
 PAGE_TTL = timedelta(seconds=15)
@@ -65,15 +66,6 @@ class NotYet(PilotlightError):
         self.after = after
 
 
-@dataclass(frozen=True, slots=True)
-class PageEntry:
-    """A machine from a page of the list. `asked_at` is before the call."""
-
-    remote: RemoteInstance
-    asked_at: datetime
-    lacks_addresses: bool
-
-
 class InstancePoller:
     """One per process."""
 
@@ -84,7 +76,7 @@ class InstancePoller:
         self._open: dict[str, list[PollRequest]] = {}
         self._page_entries: dict[str, PageEntry] = {}
         self._task: asyncio.Task[None] | None = None
-        self._pages = 1  # of the whole list, when it was last read
+        self._sweep_calls = 1  # of the last sweep: machines that move are usually on the first page
         self._first_page = 1  # its number, as far as we know
         self._is_first_page_known = False
         self._page_size = PAGE_SIZE
@@ -96,12 +88,15 @@ class InstancePoller:
         self._seconds_per_page = 60 / calls_per_minute if calls_per_minute else 0.05  # later measured
         self._single_polls = TokenBucket(RATE_SHARE_MAX * self._limit, SINGLE_POLL_BURST, time.monotonic())
         self._moving: dict[str, float] = {}  # when each machine was last polled, oldest first
+        self._small_projects = SmallProjects(self._limit)
+        self._beside: dict[str, asyncio.Task[None]] = {}  # polls of small projects, by machine
 
     async def poll(
         self,
         novita_id: str,
         *,
         client: Hashable,
+        project_id: UUID | None = None,
         newer_than: datetime | None = None,
         needs_addresses: bool = True,
         is_urgent: bool = False,
@@ -119,15 +114,17 @@ class InstancePoller:
             is_enough = entry is not None and not (needs_addresses and entry.lacks_addresses)
             if entry is not None and is_enough and entry.asked_at > max(newer_than, now() - PAGE_TTL):
                 return entry.remote
-        if request is None or request.novita_id != novita_id or _is_expired(request):
+        if request is None or request.novita_id != novita_id or request.is_expired:
             request = self._requests[client] = self._add(novita_id, needs_addresses)
+            if project_id is not None:
+                self._small_projects.note(project_id, novita_id)
         if is_urgent and not request.done.is_set():
-            self._next_round_at = min(
-                self._next_round_at, self._round_at + max(URGENT_INTERVAL, self._sweep_interval(self._pages) / 2)
-            )
+            interval = max(URGENT_INTERVAL_MIN, self._sweep_interval(self._sweep_calls) * URGENT_PART)
+            urgent_at = max(self._round_at + interval, request.asked_at + URGENT_DELAY)
+            self._next_round_at = min(self._next_round_at, urgent_at)
             self._sooner.set()
-        if not request.done.is_set() and self._can_poll_singly():
-            await _wait_for(request, WAIT_TIMEOUT)
+        if not request.done.is_set() and (self._can_poll_singly() or self._poll_beside(project_id, novita_id)):
+            await request.wait(WAIT_TIMEOUT)
         if not request.done.is_set():
             raise NotYet(timedelta(seconds=self._retry_delay()))
         del self._requests[client]
@@ -140,9 +137,10 @@ class InstancePoller:
         return request.result()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [*self._beside.values(), *([self._task] if self._task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _add(self, novita_id: str, needs_addresses: bool = True) -> PollRequest:
         request = PollRequest(novita_id, time.monotonic(), needs_addresses)
@@ -152,6 +150,17 @@ class InstancePoller:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="instance poller")
         return request
+
+    def _poll_beside(self, project_id: UUID | None, novita_id: str) -> bool:
+        """Poll a machine of a small project without waiting for the others; False if it has to wait."""
+        if novita_id in self._beside:
+            return True
+        if project_id is None or not self._small_projects.take_poll(project_id):
+            return False
+        task = asyncio.create_task(self._poll_singly([novita_id], before=time.monotonic()), name="single poll")
+        self._beside[novita_id] = task
+        task.add_done_callback(lambda _: self._beside.pop(novita_id, None))
+        return True
 
     def _retry_delay(self) -> float:
         """Too short costs one more run of a cheap job, too long makes the result old."""
@@ -190,14 +199,14 @@ class InstancePoller:
                     self._single_polls.charge(count, started, debt_max=0)
                     await self._poll_singly(list(self._open), before=started)
                 else:
-                    calls = min(count, self._pages)
                     self._round_at = started
-                    self._next_round_at = started + self._sweep_interval(calls)
+                    self._next_round_at = started + self._sweep_interval(min(count, self._sweep_calls))
                     self._is_sweeping = True
-                    if count <= calls:
+                    calls = 1
+                    if count == 1:
                         await self._poll_singly(list(self._open), before=started)
                     else:
-                        await self._sweep(started)
+                        calls = self._sweep_calls = await self._sweep(started)
                     self._seconds_per_page += 0.3 * ((time.monotonic() - started) / calls - self._seconds_per_page)
             except Exception as error:
                 # A bug must not leave requests waiting for ever.
@@ -207,17 +216,21 @@ class InstancePoller:
                 self._is_sweeping = False
             self._drop_expired()
 
-    async def _sweep(self, started: float) -> None:
-        """Read pages until all requests from before `started` are answered; poll singly what is on no page."""
+    async def _sweep(self, started: float) -> int:
+        """Read pages until all requests from before `started` are answered, or until those that are left cost less one
+        by one than on the other pages. Poll singly what was on none. Return the calls that count for the next interval:
+        not those for addresses, and not the first single one, because every machine that ends costs one."""
         incomplete: set[str] = set()
         listed: set[str] = set()
-        size, first_size = self._page_size, 0
+        size, first_size, pages = self._page_size, 0, 0
 
         async def read(page: int) -> ProviderPage[RemoteInstance]:
+            nonlocal pages
+            pages += 1
             sent, asked_at = time.monotonic(), now()
             response = await self._novita.instances(page=page, page_size=size, priority=CallPriority.POLL)
             for remote in response.items:
-                lacks_addresses = _lacks_addresses(remote)
+                lacks_addresses = has_no_addresses(remote)
                 self._page_entries[remote.id] = PageEntry(remote, asked_at, lacks_addresses)
                 if remote.id not in self._open:
                     continue
@@ -226,8 +239,8 @@ class InstancePoller:
                     incomplete.add(remote.id)
             return response
 
-        def is_done() -> bool:
-            return incomplete.issuperset(self._waiting_since(started))
+        def unseen() -> int:
+            return sum(each not in incomplete for each in self._waiting_since(started))
 
         try:
             for page in range(self._first_page, PAGES_MAX + 1):
@@ -237,7 +250,7 @@ class InstancePoller:
                     if size <= PAGE_SIZE or error.retryable:
                         raise
                     self._largest_page = self._page_size = PAGE_SIZE  # it refuses larger pages
-                    return  # the next round reads pages of the usual size
+                    return pages  # the next round reads pages of the usual size
                 before = len(listed)
                 listed.update(remote.id for remote in response.items)
                 if response.total is not None and len(listed) >= response.total:
@@ -251,16 +264,20 @@ class InstancePoller:
                     size = self._largest_page = max(1, first_size)
                 # The largest page that is served is unknown, so a short page is the last only if the total agrees.
                 is_last = len(response.items) < size and (response.total is None or len(listed) >= response.total)
+                pages_left = 0
                 if response.total is not None:
-                    self._count_pages(response.total)
-                if is_last or len(listed) == before or is_done():
+                    self._choose_page_size(response.total)
+                    pages_left = -(-(response.total - len(listed)) // size) if self._is_first_page_known else 0
+                if is_last or len(listed) == before or unseen() <= max(0, pages_left):
                     break
-            if not self._is_first_page_known and not is_done():
+            if not self._is_first_page_known and unseen():
                 await self._find_first_page(read, listed)
         except NovitaError as error:
             self._fail(started, error)
-            return
+            return max(1, pages)
+        calls = pages + max(0, unseen() - 1)
         await self._poll_singly(self._waiting_since(started), before=started)
+        return calls
 
     async def _find_first_page(
         self, read: Callable[[int], Awaitable[ProviderPage[RemoteInstance]]], listed: set[str]
@@ -274,10 +291,9 @@ class InstancePoller:
             self._first_page = 0
         self._is_first_page_known = bool(found or listed)
 
-    def _count_pages(self, total: int) -> None:
+    def _choose_page_size(self, total: int) -> None:
         is_large = total > (LARGE_PAGES_FROM - 1) * PAGE_SIZE
         self._page_size = self._largest_page if is_large else min(PAGE_SIZE, self._largest_page)
-        self._pages = max(1, -(-total // self._page_size))
 
     async def _poll_singly(self, novita_ids: Iterable[str], *, before: float) -> None:
         slots = asyncio.Semaphore(CONCURRENT_GETS)
@@ -322,24 +338,7 @@ class InstancePoller:
             self._open[novita_id] = waiting
 
     def _drop_expired(self) -> None:
-        for client in [client for client, request in self._requests.items() if _is_expired(request)]:
+        for client in [client for client, request in self._requests.items() if request.is_expired]:
             del self._requests[client]
         fresh_from = now() - PAGE_TTL
         self._page_entries = {id: each for id, each in self._page_entries.items() if each.asked_at > fresh_from}
-
-
-def _is_expired(request: PollRequest) -> bool:
-    return request.done.is_set() and time.monotonic() - request.finished_at > RESULT_TTL
-
-
-def _lacks_addresses(remote: RemoteInstance) -> bool:
-    """List items may lack addresses, as the provider's documentation says; a running one is then polled singly."""
-    return state_of(remote) is MachineState.UP and not any(endpoint.address for endpoint in remote.endpoints)
-
-
-async def _wait_for(request: PollRequest, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await request.done.wait()
-    except TimeoutError:
-        return

@@ -34,9 +34,10 @@ from server.instances.provider.drift import (
     is_update_visible,
     may_recover,
 )
+from server.instances.provider.ledger_repair import repair_entries
 from server.instances.provider.settle import settle_later
 from server.instances.provider.snapshot import ProviderSnapshot, snapshots
-from server.instances.provider.states import MachineState, observed_fields, state_of
+from server.instances.provider.states import MachineState, observed_columns, state_of
 from server.instances.provider.unlinked import Origin, remove_orphan, unlinked_machines
 from server.novita.client import NovitaClient
 from server.novita.transport.concurrency import CallPriority
@@ -72,13 +73,14 @@ class ReconcileRow:
 @dataclass(frozen=True, slots=True)
 class Report:
     """The result: compared rows and their changes, machines without a row by origin, attempts that had no job, and
-    creates that were abandoned."""
+    creates that were abandoned; `ledger`: entries that were missing, not ended or not cut."""
 
     compared: int
     changes: Counter[Change]
     unlinked: Counter[Origin]
     in_doubt: int
     lost: int
+    ledger: int = 0
 
 
 async def reconcile(
@@ -94,6 +96,7 @@ async def reconcile(
     rows = await _rows(database, project_id=None)
     unlisted = await _look_for_unlisted(novita, rows, listed)
     changes = await _apply_all(database, rows, listed | unlisted, gone_grace=gone_grace, cause=transitions.Cause())
+    ledger = await repair_entries(database, listed | unlisted)
     unlinked = await unlinked_machines(database, listed.values())
     for machine in unlinked:
         if machine.origin is Origin.ORPHAN and _is_staying(machine.snapshot):
@@ -102,7 +105,7 @@ async def reconcile(
     lost = await _fail_abandoned_creates(database)
     found = Counter(machine.origin for machine in unlinked if _is_staying(machine.snapshot))
     await _record_counts(database, found)
-    return Report(len(rows), changes, found, in_doubt, lost)
+    return Report(len(rows), changes, found, in_doubt, lost, ledger)
 
 
 async def sync_project(
@@ -252,7 +255,7 @@ def _is_up_to_date(row: ReconcileRow, snapshot: ProviderSnapshot) -> bool:
         return False
     if is_update_visible(snapshot, reason=row.status_reason, ports=row.ports, rootfs_size_gb=row.rootfs_size_gb):
         return False
-    observed = observed_fields(snapshot)
+    observed = observed_columns(snapshot)
     if state_of(snapshot) is MachineState.UP and not observed["endpoints"]:
         del observed["endpoints"]
     if any(getattr(row, name) != value for name, value in observed.items()):

@@ -1,6 +1,7 @@
 """Settles create attempts without a clear response: links the machine to its instance, or records its absence."""
 
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -27,21 +28,13 @@ async def link_created(session: AsyncSession, attempt: Attempt, novita_id: str) 
     if not await attempts.end(session, attempt, AttemptStatus.CREATED, novita_id=novita_id):
         return
     instance = await transitions.lock(session, attempt.instance_id)
-    operation = await operations.set_phase(session, attempt.operation_id, OperationPhase.PROVISIONING)
+    estimate = await _estimate(session, attempt, instance) if instance.status == S.CREATING else {}
+    operation = await operations.set_phase(session, attempt.operation_id, OperationPhase.PROVISIONING, **estimate)
     cause = transitions.Cause(attempt.operation_id, operation.requested_by if operation else None)
     facts = _facts(attempt, novita_id)
     if operation is None or instance.status != S.CREATING:
         await transitions.update(session, instance.id, cause=cause, **facts)
         return
-    # It may have waited in line for longer or shorter than was estimated when it was accepted.
-    usual = await median_time(
-        session,
-        OperationKind.CREATE,
-        project_id=instance.project_id,
-        product_name=instance.product_name,
-        region=attempt.region,
-    )
-    estimate = {} if usual is None else {"estimated_ready_at": now() + usual}
     await transitions.transition(session, instance.id, S.STARTING, cause=cause, **facts, **estimate)
     await enqueue(
         session,
@@ -64,8 +57,8 @@ async def link_found(session: AsyncSession, attempt: Attempt, remote: RemoteInst
     if not await attempts.end(session, attempt, AttemptStatus.CREATED, novita_id=remote.id):
         return True
     cause = await _cause(session, attempt)
-    observed = {"observed_at": now(), **observed_fields(remote)}
-    reason = {"status_reason": MACHINE_FOUND}
+    observed: dict[str, Any] = {"observed_at": now(), **observed_fields(remote)}
+    reason: dict[str, Any] = {"status_reason": MACHINE_FOUND}
     instance = await transitions.update(session, instance.id, cause=cause, **_facts(attempt, remote.id), **reason)
     match state_of(remote):
         case MachineState.DOWN if instance.status == S.FAILED:
@@ -119,7 +112,19 @@ async def _cause(session: AsyncSession, attempt: Attempt) -> transitions.Cause:
     return transitions.Cause(attempt.operation_id, await operations.requested_by(session, attempt.operation_id))
 
 
-def _facts(attempt: Attempt, novita_id: str) -> dict[str, object]:
+async def _estimate(session: AsyncSession, attempt: Attempt, instance: Instance) -> dict[str, Any]:
+    """It may have waited in line for longer or shorter than was estimated when it was accepted."""
+    usual = await median_time(
+        session,
+        OperationKind.CREATE,
+        project_id=instance.project_id,
+        product_name=instance.product_name,
+        region=attempt.region,
+    )
+    return {} if usual is None else {"estimated_ready_at": now() + usual}
+
+
+def _facts(attempt: Attempt, novita_id: str) -> dict[str, Any]:
     return {
         "novita_id": novita_id,
         "region": attempt.region,

@@ -29,6 +29,8 @@ class ProviderSnapshot:
     spot_reclaim_at: datetime | None
     created_at: datetime | None
     asked_at: datetime
+    last_started_at: datetime | None = None
+    last_stopped_at: datetime | None = None
 
     @classmethod
     def of(cls, remote: RemoteInstance, *, asked_at: datetime) -> "ProviderSnapshot":

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from server.novita.models import Endpoint
+from server.spend.ledger import MachineTimes
 
 
 class MachineState(Enum):
@@ -55,13 +56,27 @@ class MachineView(Protocol):
     @property
     def spot_reclaim_at(self) -> datetime | None: ...
 
+    @property
+    def last_started_at(self) -> datetime | None: ...
+
+    @property
+    def last_stopped_at(self) -> datetime | None: ...
+
 
 def state_of(remote: MachineView) -> MachineState:
     return STATES.get(remote.status, MachineState.UNKNOWN)
 
 
+def times_of(remote: MachineView) -> MachineTimes:
+    return MachineTimes(remote.last_started_at, remote.last_stopped_at)
+
+
 def observed_fields(remote: MachineView) -> dict[str, Any]:
-    """The columns to write after a poll, whatever the state."""
+    """What to write after a poll, whatever the state: the columns, and the times for the ledger."""
+    return {**observed_columns(remote), "times": times_of(remote)}
+
+
+def observed_columns(remote: MachineView) -> dict[str, Any]:
     return {
         "novita_status": remote.status,
         "endpoints": [

@@ -1,6 +1,8 @@
 """The account's money."""
 
-from server.novita.models.billing import Balance
+from datetime import datetime
+
+from server.novita.models.billing import Balance, Bill
 from server.novita.transport.concurrency import CallPriority
 from server.novita.transport.request import BILLING_PREFIX, ApiCalls, get
 
@@ -9,3 +11,44 @@ class BillingCalls(ApiCalls):
     async def balance(self, *, priority: CallPriority = CallPriority.USER) -> Balance:
         call = get("/balance/detail", prefix=BILLING_PREFIX)
         return await self._transport.call(call, Balance.read, priority=priority)
+
+    async def bills(
+        self,
+        *,
+        since: datetime,
+        until: datetime,
+        cycle: str = "Hour",
+        instance_id: str | None = None,
+        priority: CallPriority = CallPriority.USER,
+    ) -> tuple[Bill, ...]:
+        """What machines cost by the second, one line per machine and cycle (Hour, Day, Week or Month). There are no
+        pages: at most 31 days."""
+        call = get(
+            "/bill/list",
+            prefix=BILLING_PREFIX,
+            cycleType=cycle,
+            productCategory="gpu",
+            startTime=int(since.timestamp()),
+            endTime=int(until.timestamp()),
+            ownerId=instance_id,
+        )
+        return await self._transport.call(call, Bill.read_all, priority=priority)
+
+    async def subscription_bills(
+        self,
+        *,
+        since: datetime,
+        until: datetime,
+        instance_id: str | None = None,
+        priority: CallPriority = CallPriority.USER,
+    ) -> tuple[Bill, ...]:
+        """What was paid in advance between these times, at most 31 days; one line per purchase and renewal."""
+        call = get(
+            "/bill/monthly/list",
+            prefix=BILLING_PREFIX,
+            category="gpu",
+            startTime=int(since.timestamp()),
+            endTime=int(until.timestamp()),
+            ownerId=instance_id,
+        )
+        return await self._transport.call(call, Bill.read_all, priority=priority)

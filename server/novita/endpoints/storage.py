@@ -1,8 +1,15 @@
 """Network volumes and private networks."""
 
+from contextlib import suppress
+
+from server.errors import ProviderError, ValidationFailed
 from server.novita.models.base import ProviderPage, id_of, only, page_of
 from server.novita.models.storage import Network, NetworkStorage
+from server.novita.transport.concurrency import CallPriority
 from server.novita.transport.request import ApiCalls, get, ignore_body, post
+
+PAGE_SIZE = 100
+PAGES_MAX = 1000
 
 
 class StorageCalls(ApiCalls):
@@ -13,17 +20,46 @@ class StorageCalls(ApiCalls):
         page_size: int = 100,
         name: str | None = None,
         storage_id: str | None = None,
+        priority: CallPriority = CallPriority.USER,
     ) -> ProviderPage[NetworkStorage]:
         """One page, counted from 1; only this call names the parameter `pageNo`."""
         call = get("/networkstorages/list", pageNo=page, pageSize=page_size, storageName=name, storageId=storage_id)
-        return await self._transport.call(call, page_of(NetworkStorage.read, "data"))
+        return await self._transport.call(call, page_of(NetworkStorage.read, "data"), priority=priority)
 
-    async def create_network_storage(self, *, cluster_id: str, name: str, size_gb: int) -> str:
-        """Returns the new id. Not retried: it could create two, both billed."""
+    async def all_network_storages(self, *, priority: CallPriority = CallPriority.USER) -> list[NetworkStorage]:
+        """All pages, whether they begin at 0 or 1. Raises ProviderError if there are fewer than the list says it has:
+        a volume must not be taken for absent because a page was missed."""
+        found: dict[str, NetworkStorage] = {}
+
+        async def read(number: int) -> ProviderPage[NetworkStorage]:
+            page = await self.network_storages(page=number, page_size=PAGE_SIZE, priority=priority)
+            found.update((each.id, each) for each in page.items)
+            return page
+
+        for number in range(1, PAGES_MAX + 1):
+            count = len(found)
+            page = await read(number)
+            if page.total is not None and len(page.items) < page.total <= len(found):
+                return list(found.values())
+            if len(found) == count:
+                break
+        else:
+            raise ProviderError(f"the list of network storages does not end after {PAGES_MAX} pages")
+        with suppress(ValidationFailed):  # it has no page 0
+            page = await read(0)
+        if page.total is not None and len(found) < page.total:
+            raise ProviderError(f"the list has {len(found)} of the {page.total} network storages that it says")
+        return list(found.values())
+
+    async def create_network_storage(
+        self, *, cluster_id: str, name: str, size_gb: int, asked_at: float | None = None
+    ) -> str:
+        """Returns the new id. Not retried: it could create two, both billed. `asked_at` as of `create_instance`."""
         call = post(
             "/networkstorage/create",
             {"clusterId": cluster_id, "storageName": name, "storageSize": size_gb},
             is_repeatable=False,
+            asked_at=asked_at,
         )
         return await self._transport.call(call, id_of("storageId", "id"))
 

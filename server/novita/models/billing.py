@@ -1,4 +1,6 @@
-"""The account's balance."""
+"""The account's balance and bills."""
+
+from datetime import datetime
 
 from server.novita.models.base import model
 from server.novita.transport.json_reader import InvalidResponse, JsonReader
@@ -29,3 +31,31 @@ class Balance:
 
     def __str__(self) -> str:
         return f"${self.available_e4 / 10_000:.2f}"
+
+
+@model
+class Bill:
+    """A line of a bill. `instance_id` is the provider's; amounts are ten-thousandths of a dollar."""
+
+    instance_id: str
+    product_name: str
+    since: datetime | None
+    until: datetime | None
+    amount_e4: int
+
+    @classmethod
+    def read(cls, raw: JsonReader) -> "Bill":
+        amount = raw.integer("amount")
+        if amount is None:
+            raise InvalidResponse("a bill has no amount")
+        return cls(
+            raw.required_id("ownerID", "ownerId"),
+            raw.text("productName"),
+            raw.time("startTime"),
+            raw.time("endTime"),
+            amount,
+        )
+
+    @classmethod
+    def read_all(cls, raw: JsonReader) -> "tuple[Bill, ...]":
+        return tuple(cls.read(line) for line in raw.objects("bills"))

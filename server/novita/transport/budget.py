@@ -1,7 +1,8 @@
 """How many calls may be made, and by which class: a token bucket whose rate follows the provider's refusals.
 
-Each class has a share that is its own while the others are busy; what they leave is free for all. Starts and creates
-leave some tokens in the bucket, so that a stop or a poll finds one at once, in whichever process it is made.
+Each class has a share that is its own while the others are busy; what they leave is free for all. Beyond its share,
+each class but the first leaves some tokens in the bucket, so that a stop or a poll finds one at once, in whichever
+process it is made: processes do not see what waits in others.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ Calls = Mapping[CallPriority, int]
 # The part of the rate that each class has while all are busy.
 SHARES: Mapping[CallPriority, float] = {P.END: 0.3, P.USER: 0.1, P.POLL: 0.25, P.START: 0.15, P.CREATE: 0.2}
 # How much of the bucket each class leaves to the classes before it.
-LEFT_OVER: Mapping[CallPriority, float] = {P.END: 0, P.USER: 0, P.POLL: 0, P.START: 0.2, P.CREATE: 0.3}
+LEFT_OVER: Mapping[CallPriority, float] = {P.END: 0, P.USER: 0.1, P.POLL: 0.1, P.START: 0.2, P.CREATE: 0.3}
 BURST_SECONDS = 6.0  # the bucket holds so many seconds' calls: opening a page makes several at once
 OWN_TOKENS_MAX = 2.0  # a class that was idle may have so many calls before it is held to its share
 # A refusal lowers the rate by this factor, at most once in a while: calls already sent are refused too. Each success

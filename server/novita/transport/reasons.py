@@ -73,6 +73,10 @@ REASONS: Mapping[str, ProviderReason] = {
     # The image named in the request, not the instance or template itself.
     **_own_codes(ValidationFailed, "IMAGE_NOT_FOUND", "IMAGE_URL_OR_AUTH_ERROR", "IMAGE_TOO_LARGE"),
     "IMAGE_AUTH_IN_USE": ProviderReason(ValidationFailed, "REGISTRY_AUTH_IN_USE"),
+    "NETWORK_STORAGE_IN_USE": ProviderReason(ValidationFailed, "VOLUME_IN_USE"),
+    "NETWORK_STORAGE_UNAVAILABLE": ProviderReason(ValidationFailed, "VOLUME_NOT_AVAILABLE"),
+    "NETWORK_STORAGE_TOO_LARGE": ProviderReason(ValidationFailed, "INVALID_VOLUME"),
+    "CUR_CLUSTER_NETWORK_STORAGE_NOT_SUPPORT": ProviderReason(ValidationFailed, "VOLUMES_NOT_SUPPORTED"),
     **_own_codes(ValidationFailed, "PREPAID_INSTANCE_NOT_SUPPORT_RELEASE", "MIGRATION_JOB_NOT_BREAKABLE"),
     **_rows(
         ValidationFailed,

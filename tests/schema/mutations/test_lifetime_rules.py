@@ -1,4 +1,4 @@
-"""What updateInstance, startInstance, extendLifetime and the project's policy refuse, and what is told to callers."""
+"""What updateInstance, startInstance, extendLifetime and the project's policy refuse, and what callers get to know."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,11 +10,15 @@ from schema import ids
 from server.clock import now
 from server.db.tables import Instance
 from server.enums import InstanceStatus, LifetimeAction, Role
+from server.instances.limits import spec
 from server.instances.limits.spec import Idle, Lifetime
+from server.simulator.faults import Fault, FaultKind
 from tests.schema.mutations.test_lifetimes import BEAT, CREATE, EXTEND, POLICY, START, UPDATE, WISH, ask, create, ready
 from tests.server.lifetimes.conftest import age, run_step
+from tests.server.lifetimes.test_idle import METRICS
 from tests.support.api import Api
 from tests.support.api_server import serving
+from tests.support.lifecycle import STOP
 from tests.support.receiver import Receiver
 from tests.support.waiting import until
 
@@ -30,7 +34,7 @@ def problems(payload: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 async def put(api: Api, status: InstanceStatus, **fields: Any) -> Instance:
-    return await api.world.put(status, project_id=api.caller.project_id, novita_id="m-1", **fields)
+    return await api.world.put(status, project_id=api.caller.project_id, **{"novita_id": "m-1", **fields})
 
 
 @pytest.mark.parametrize(
@@ -250,6 +254,39 @@ async def test_events_of_a_lifetime_have_their_values_in_the_api_and_in_webhooks
     assert {type: told[type] for type in expected} == read
 
 
+@pytest.mark.parametrize(
+    ("type", "limits", "route"),
+    [
+        ("lifetime.overdue", {"maxDuration": 3600}, STOP),
+        ("lifetime.idle_unknown", {"idle": {"window": 3600, "grace": 0}}, METRICS),
+    ],
+)
+async def test_what_needs_attention_is_sent_to_the_webhook(
+    api: Api, receiver: Receiver, type: str, limits: dict[str, Any], route: str
+):
+    created = await ask(api, CREATE, name="told", **WISH, lifetime=limits, webhookUrl=receiver.url)
+    row_id = ids.parse(ids.INSTANCE, created["instance"]["id"])
+    await api.world.work_until_status(row_id, InstanceStatus.READY)
+    api.world.faults(Fault(FaultKind.ERROR, (route,), status=400, reason="INVALID", message="no"))
+    for _ in range(2):
+        await age(api.world, row_id, HOUR + timedelta(minutes=2))
+        await run_step(api.world, row_id)
+
+        async def is_over() -> bool:
+            await api.world.work_once()
+            return await api.world.value("SELECT count(*) FROM operation WHERE finished_at IS NULL") == 0
+
+        await until(is_over)
+
+    async def arrived() -> bool:
+        await api.world.work_once()
+        return receiver.types.count(type) == 1
+
+    await until(arrived)
+    (message,) = [each.message["data"]["data"] for each in receiver.got if each.type == type]
+    assert set(message) == ({"at", "action", "reason"} if type == "lifetime.overdue" else {"since"})
+
+
 async def test_reading_shows_until_when_metrics_are_known(api: Api):
     idle = Idle(window=timedelta(minutes=10), grace=timedelta(0), action=LifetimeAction.STOP)
     payload = await create(api, idle={"window": 600, "grace": 0})
@@ -273,3 +310,26 @@ async def test_heartbeat_of_a_stopped_instance_has_no_next_time(api: Api):
     stopped = await put(api, InstanceStatus.EXITED, lifetime={"heartbeat": "PT1H"})
     assert await ask(api, BEAT, id=shown(stopped)) == {"nextAt": None, "errors": []}
     assert await ready(api, "beaten", heartbeat=600)
+
+
+async def test_request_sent_again_when_its_deadline_has_come_near_is_answered_as_before(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+):
+    stopped = await put(api, InstanceStatus.EXITED)
+    running = await put(api, InstanceStatus.READY, name="other", novita_id="m-2")
+    deadline = (now() + timedelta(seconds=330)).isoformat()
+    requests: list[tuple[str, dict[str, Any]]] = [
+        (CREATE, {"name": "new", **WISH, "lifetime": {"deadline": deadline}, "idempotencyKey": "create"}),
+        (START, {"id": shown(stopped), "lifetime": {"deadline": deadline}, "idempotencyKey": "start"}),
+        (UPDATE, {"id": shown(running), "lifetime": {"set": {"deadline": deadline}}, "idempotencyKey": "update"}),
+    ]
+    first = [await ask(api, document, **given) for document, given in requests]
+    assert [problems(payload) for payload in first] == [[], [], []]
+    before = await api.world.counts()
+
+    monkeypatch.setattr(spec, "SHORTEST", timedelta(hours=1))  # as if an hour had passed
+    again = [await ask(api, document, **given) for document, given in requests]
+    assert [problems(payload) for payload in again] == [[], [], []]
+    assert await api.world.counts() == before
+    fresh = await ask(api, CREATE, name="late", **WISH, lifetime={"deadline": deadline})
+    assert problems(fresh) == [("INVALID_LIFETIME", "input.lifetime.deadline")]

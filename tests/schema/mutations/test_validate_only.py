@@ -21,6 +21,12 @@ MUTATIONS = cast("GraphQLSchema", schema._schema).mutation_type.fields  # type: 
 Input = Callable[[Things], dict[str, Any]]
 
 # For each mutation something that would be accepted, and something that would be refused with a code.
+BUDGET = {
+    "name": "one",
+    "scope": {"project": True},
+    "period": "DAY",
+    "limit": {"amountMicros": 1, "currency": "USD"},
+}
 TRIALS: dict[str, tuple[Input, Input, str]] = {
     "createInstance": (
         lambda _: {
@@ -101,6 +107,23 @@ TRIALS: dict[str, tuple[Input, Input, str]] = {
         lambda _: {"url": "ftp://127.0.0.1"},
         "INVALID_WEBHOOK_URL",
     ),
+    "createWebhook": (
+        lambda _: {"url": "http://127.0.0.1:9/hook", "types": ["balance.low"], "idempotencyKey": "key-w"},
+        lambda _: {"url": "http://127.0.0.1:9/hook", "types": ["balance.high"]},
+        "INVALID_EVENT_TYPE",
+    ),
+    "deleteWebhook": (lambda it: {"id": it.webhook}, lambda it: {"id": it.delivery}, "WEBHOOK_NOT_FOUND"),
+    "createBudget": (
+        lambda _: {**BUDGET, "idempotencyKey": "key-b"},
+        lambda _: {**BUDGET, "thresholds": [101]},
+        "INVALID_BUDGET",
+    ),
+    "updateBudget": (
+        lambda it: {"id": it.budget, "action": "NOTIFY"},
+        lambda it: {"id": it.budget, "name": ""},
+        "INVALID_BUDGET",
+    ),
+    "deleteBudget": (lambda it: {"id": it.budget}, lambda it: {"id": it.delivery}, "BUDGET_NOT_FOUND"),
     "checkHealth": (
         lambda it: {"instanceId": it.ready},
         lambda it: {"instanceId": it.exited},
@@ -127,6 +150,18 @@ TRIALS: dict[str, tuple[Input, Input, str]] = {
         "TEMPLATE_NOT_FOUND",
     ),
     "deleteTemplate": (lambda it: {"id": it.template}, lambda _: {"id": "tpl_nothing"}, "TEMPLATE_NOT_FOUND"),
+    "createVolume": (
+        lambda _: {"name": "other", "region": "AS-SGP-02", "sizeGb": 10, "idempotencyKey": "key-v"},
+        lambda _: {"name": "other", "region": "OC-AU-01", "sizeGb": 10},
+        "VOLUMES_NOT_SUPPORTED",
+    ),
+    "updateVolume": (
+        lambda it: {"id": it.volume, "sizeGb": 100},
+        lambda it: {"id": it.volume, "sizeGb": 10},
+        "INVALID_VOLUME",
+    ),
+    "deleteVolume": (lambda it: {"id": it.volume}, lambda it: {"id": it.ready}, "VOLUME_NOT_FOUND"),
+    "adoptVolume": (lambda it: {"novitaId": it.storage}, lambda _: {"novitaId": "x"}, "VOLUME_NOT_FOUND"),
     "createNetwork": (
         lambda _: {"name": "other", "region": "AS-SGP-02", "idempotencyKey": "key-5"},
         lambda _: {"name": "other", "region": "OC-AU-01"},

@@ -33,6 +33,18 @@ async def test_products_are_listed_by_region_with_both_prices_and_stock(world: W
     assert product["pricePerGpuHour"]["amountMicros"] > product["spotPricePerGpuHour"]["amountMicros"] > 0
 
 
+async def test_a_product_has_another_id_in_each_region_and_is_found_by_it(world: World):
+    async with _client(world) as ask:
+        listed = (await ask("{ products { id name region { code } pricePerGpuHour { amountMicros } } }"))["products"]
+        ids = " ".join(f'"{each["id"]}"' for each in listed)
+        fields = "id name region { code } pricePerGpuHour { amountMicros }"
+        found = await ask(f"{{ nodes(ids: [{ids}]) {{ ... on Product {{ {fields} }} }} }}")
+
+    assert len({each["id"] for each in listed}) == len(listed)
+    assert len({each["name"] for each in listed}) < len(listed)  # some are in several regions
+    assert found["nodes"] == listed
+
+
 async def test_regions_templates_and_registry_auths_are_read_without_secrets(world: World):
     async with _client(world) as ask:
         data = await ask(

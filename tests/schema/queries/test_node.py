@@ -6,12 +6,12 @@ from schema import ids
 from schema.root import schema
 from server.enums import InstanceStatus
 from server.events.event import EventType
-from server.events.outbox import append
+from server.events.outbox import append_project_event
 from server.queue.kinds import CleanUp
 from server.simulator.faults import Fault, FaultKind
 from server.webhooks import deliveries
 from tests.support.api import Api
-from tests.support.seed import make_provider_job
+from tests.support.seed import make_provider_job, put_budget, put_volume, put_webhook
 from tests.support.waiting import until
 
 LISTED = """{
@@ -40,7 +40,8 @@ async def everything(api: Api) -> dict[str, str]:
     made = await api.create()
     async with api.world.database.write() as session:
         delivery = await deliveries.insert_test_delivery(session, api.caller.project_id, "http://127.0.0.1:9/hook")
-        await append(session, type=EventType.BALANCE_LOW, project_id=api.caller.project_id, instance_id=None, data={})
+        webhook = await put_webhook(session, api.caller, "http://127.0.0.1:9/hook")
+        await append_project_event(session, EventType.BALANCE_LOW, project_id=api.caller.project_id, values={})
     await until(lambda: _is_sequenced(api))
     listed = (await api.ask(LISTED)).data
     objects = (await api.ask(OBJECTS)).data
@@ -55,10 +56,13 @@ async def everything(api: Api) -> dict[str, str]:
         "Product": listed["products"][0]["id"],
         "ProviderJob": make_provider_job(api.world, "node-machine"),
         "ProjectEvent": (await api.ask("{ projectEvents { nodes { id } } }")).data["projectEvents"]["nodes"][0]["id"],
+        "ProjectWebhook": ids.format_id(ids.WEBHOOK, webhook.id),
         "Project": ids.format_id(ids.PROJECT, api.caller.project_id),
         "RegistryAuth": listed["registryAuths"][0]["id"],
         "Template": listed["templates"]["nodes"][0]["id"],
         "Token": ids.format_id(ids.TOKEN, api.caller.token_id),
+        "Budget": ids.format_id(ids.BUDGET, await put_budget(api.world, api.caller)),
+        "Volume": ids.format_id(ids.VOLUME, (await put_volume(api.world)).id),
         "WebhookDelivery": ids.format_id(ids.DELIVERY, delivery.id),
     }
 

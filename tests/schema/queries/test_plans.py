@@ -29,12 +29,15 @@ FIRST = 50
 
 INSTANCES = """
     INSERT INTO instance (id, project_id, name, status, product_name, gpu_count, rootfs_size_gb, billing, image,
-                          created_at, updated_at, status_since, deleted_at, price_per_hour_e5, labels)
+                          created_at, updated_at, status_since, deleted_at, price_per_hour_e5, labels,
+                          lifetime_due_at, lifetime_action)
     SELECT gen_random_uuid(), $1, 'name-' || lpad(n::text, 6, '0'),
            CASE WHEN n % 3 = 0 THEN 'DELETED' ELSE 'EXITED' END, 'p', 1, 60, 'SPOT', 'i',
            now() - n * interval '1 second', now(), now() - (n * 7919 % 30011) * interval '1 second',
            CASE WHEN n % 3 = 0 THEN now() END, n * 7907 % 30013,
-           CASE WHEN n % 500 = 1 THEN jsonb_build_object('team', 't' || n % 7, 'n', n::text) ELSE '{}' END
+           CASE WHEN n % 500 = 1 THEN jsonb_build_object('team', 't' || n % 7, 'n', n::text) ELSE '{}' END,
+           CASE WHEN n % 50 = 1 THEN timestamptz '2030-01-01' + n * interval '1 minute' END,
+           CASE WHEN n % 50 = 1 THEN 'DELETE' END
     FROM generate_series(1, $2::int) AS n
 """
 OPERATIONS = """
@@ -188,6 +191,7 @@ async def _on(reader: Reader, order: dict[str, str], cursor: str) -> str:
         ({"nameContains": "AME-00012"}, "instance_living_by_part_of_name"),
         ({"labels": [{"key": "n", "value": "501"}]}, "instance_by_label_or_key"),
         ({"labelFilters": [{"exists": "team"}]}, "instance_by_label_or_key"),
+        ({"endsBefore": "2030-01-02T00:00:00Z"}, "instance_by_end_of_lifetime"),
         ({"labelFilters": [{"in": {"key": "team", "values": ["t1", "t2"]}}]}, "instance_by_label_or_key"),
     ],
 )

@@ -2,7 +2,10 @@
 
 from server.auth.tokens import new_secret
 from server.config import Settings
+from server.simulator.faults import Fault, FaultKind
 from tests.support.api import Api
+from tests.support.api_server import Server, serving
+from tests.support.world import LIST
 
 DOCUMENT = """{ serverInfo {
   version startedAt uptime workers
@@ -66,3 +69,28 @@ async def test_a_provider_that_is_not_called_any_more_is_said(api: Api):
 
     assert (provider["breaker"], provider["suspended"]) == ("OPEN", ["GET /test"])
     assert provider["retryAt"] is not None
+
+
+async def test_the_rate_of_calls_follows_the_providers_refusals(api: Api):
+    simulator = api.server.simulator
+    async with serving(api.server.runtime.database_url, simulator, novita_rate_limit=6000) as server:
+        shown = [await _calls_per_minute(server, api.token)]
+        simulator.world.faults.set([Fault(FaultKind.RATE_LIMIT, (LIST,), times=1, retry_after="0")])
+        await server.runtime.novita.instances(page=1, page_size=1)
+        shown.append(await _calls_per_minute(server, api.token))
+        for _ in range(5):
+            await server.runtime.novita.instances(page=1, page_size=1)
+        shown.append(await _calls_per_minute(server, api.token))
+
+    assert shown[0] == 6000
+    assert shown[1] == 4200
+    assert 4200 < shown[2] <= 4560
+
+
+async def _calls_per_minute(server: Server, token: str) -> int:
+    """Of serverInfo, which has to agree with the metric."""
+    info = (await server.ask(DOCUMENT, token=token)).data["serverInfo"]
+    async with server.http.get(f"http://{server.address}/metrics") as response:
+        metric = f"pilotlight_provider_calls_per_minute {float(info['provider']['callsPerMinute'])}"
+        assert metric in (await response.text()).splitlines()
+    return info["provider"]["callsPerMinute"]

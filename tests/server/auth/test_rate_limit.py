@@ -1,12 +1,13 @@
 """Limits per token and project: what may come at once, how it fills up, and what a second token changes."""
 
+import asyncio
 import time
 from uuid import uuid4
 
 import pytest
 
 from server.auth.caller import Caller
-from server.auth.rate_limit import RateLimiter
+from server.auth.rate_limit import REFUSAL_DELAY, REFUSALS_AT_ONCE, RateLimiter
 from server.enums import Role
 from server.errors import TooManyLiveReads
 from server.instances.provider.live_reads import LiveReads
@@ -55,6 +56,24 @@ def test_work_beyond_a_request_is_charged_to_the_project_too(clock: list[float])
     rates, caller = RateLimiter(per_token=0, per_project=60), a_caller()
     rates.charge(caller, 59)
     assert [rates.take(a_caller(caller)) for _ in range(2)] == [None, 1000]
+
+
+async def test_refusals_of_a_client_that_does_not_wait_are_delayed(clock: list[float], monkeypatch: pytest.MonkeyPatch):
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    rates, caller = RateLimiter(per_token=60, per_project=0), a_caller()
+    for _ in range(REFUSALS_AT_ONCE + 3):
+        await rates.delay_refusal(caller)
+    await rates.delay_refusal(a_caller())
+
+    assert waits == [REFUSAL_DELAY] * 3
+    clock[0] += 1
+    await rates.delay_refusal(caller)
+    assert len(waits) == 3
 
 
 def test_buckets_are_bounded(monkeypatch: pytest.MonkeyPatch):

@@ -14,6 +14,7 @@ from server.auth.tokens import TOPIC, Tokens, any_token, create_token, hash_of, 
 from server.clock import new_id, now
 from server.db.database import Database, notify_after_commit
 from server.db.notify import Notifier
+from server.db.pool import RawPool
 from server.enums import Role
 from tests.support.waiting import until
 from tests.support.world import World
@@ -27,9 +28,17 @@ def counted(database: Database) -> Iterator[list[str]]:
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         statements.append(statement)
 
+    fetch = RawPool.fetch
+
+    async def noted(pool: RawPool, statement: str, *values: Any) -> Any:
+        statements.append(" ".join(statement.split()))
+        return await fetch(pool, statement, *values)
+
     event.listen(database.engine.sync_engine, "before_cursor_execute", note)
     try:
-        yield statements
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RawPool, "fetch", noted)
+            yield statements
     finally:
         event.remove(database.engine.sync_engine, "before_cursor_execute", note)
 

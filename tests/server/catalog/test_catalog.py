@@ -96,7 +96,7 @@ async def test_warm_catalogue_answers_without_a_call(world: World):
     await world.catalog.warm()
     before = world.calls()
 
-    assert len(await offers(world.catalog)) == 20
+    assert len(await offers(world.catalog)) == 21
     await world.create("warm", regions=("ANY",))
 
     assert world.calls() == before

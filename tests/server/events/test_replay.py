@@ -14,7 +14,8 @@ from server.db.database import Database
 from server.db.notify import Notifier
 from server.errors import CursorExpired, Refused
 from server.events import replay
-from server.events.event import Cursor
+from server.events.event import Cursor, EventType
+from server.events.outbox import append_project_event
 from server.events.replay import BY_IDS, check_cursor, cursor_now, get_events, page_of_events, position_now
 from server.events.sequencer import Sequencer
 from server.events.tail import Tail
@@ -211,3 +212,36 @@ async def test_an_event_is_found_by_its_id_among_many_of_its_project(database: D
     async with database.read() as session:
         assert list(await get_events(session, [wanted, new_id()], project_id=PROJECT)) == [wanted]
         assert await get_events(session, [wanted], project_id=new_id()) == {}
+
+
+async def test_events_without_an_instance_are_read_without_those_of_instances(database: Database, sequencer: Sequencer):
+    """They are few among many of the project, and other projects have some: an index of their own has only them."""
+    await until(lambda: sequencer.is_leader)
+    async with database.write() as session:
+        for type in (EventType.BALANCE_LOW, EventType.BALANCE_LOW):
+            await session.execute(
+                text("""
+                    INSERT INTO outbox (id, type, project_id, instance_id, data)
+                    SELECT gen_random_uuid(), 'x', CASE WHEN n % 50 > 0 THEN :project ELSE gen_random_uuid() END,
+                           CASE WHEN n % 50 > 0 THEN gen_random_uuid() END, '{}' FROM generate_series(1, 6000) AS n
+                """),
+                {"project": PROJECT},
+            )
+            await append_project_event(session, type, project_id=PROJECT, values={"a": 1}, objects={"thing": "t_1"})
+    await until(lambda: settled(database))
+    async with database.read() as session:
+        events = await page_of_events(session, project_id=PROJECT, after=None, without_instance=True, limit=9)
+    assert [(each.type, each.instance_id, each.data) for each in events] == [
+        ("balance.low", None, {"values": {"a": 1}, "objects": {"thing": "t_1"}})
+    ] * 2
+    connection = await database.connect()
+    try:
+        await connection.execute("ANALYZE event")
+        bounds = f"position > 0 AND position <= {events[-1].position}"
+        query = f"SELECT * FROM event WHERE project_id = '{PROJECT}' AND {bounds} AND instance_id IS NULL"
+        rows = await connection.fetch(f"EXPLAIN {query} ORDER BY position LIMIT 9")
+        plan = "\n".join(row[0] for row in rows)
+        assert "Index Scan" in plan, plan
+        assert "Filter" not in plan, plan  # the index's own condition
+    finally:
+        await connection.close()

@@ -75,6 +75,21 @@ async def test_the_measured_speed_counts_once_the_line_was_busy_for_a_while(worl
     assert await CreateLine(world.database, rate_limit=LIMIT).join(project) == timedelta(seconds=40)
 
 
+async def test_reads_of_users_and_a_lowered_rate_slow_the_line_down(world: World):
+    project = uuid4()
+    await world.execute(
+        "INSERT INTO provider_budget (version, rate, tokens, at, lowered_at, own, used)"
+        " VALUES (1, 0.8, 0, extract(epoch FROM clock_timestamp()), 0, '{0,0,0,0,0}', '{0,0.2,0,0,0}')"
+    )
+    await wait_in_line(world, project, 10)
+    waits = await CreateLine(world.database, rate_limit=LIMIT).join(project)
+    await world.execute("UPDATE provider_budget SET used = '{0,9,0,0,0}'")
+    longest = await CreateLine(world.database, rate_limit=LIMIT).join(project)
+
+    assert waits.total_seconds() == pytest.approx(10 / (0.8 * USUAL_PART - 0.2), rel=0.05)
+    assert longest == timedelta(seconds=10 / (0.8 * 0.2))  # their own share is left to creates
+
+
 async def test_a_full_line_refuses_and_says_when_to_try_again(world: World):
     full, other = uuid4(), uuid4()
     await wait_in_line(world, full, 20)

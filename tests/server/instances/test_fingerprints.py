@@ -8,10 +8,10 @@ import pytest
 
 from server.auth.caller import Caller
 from server.enums import Billing, InstanceKind, Role, ToolName
+from server.idempotency import IdempotentRequest, requested_fields
 from server.instances.commands.create import request_of
 from server.instances.commands.update import Receiver, UpdateDraft
 from server.instances.drafts import CreateDraft, Port, StartDraft
-from server.instances.idempotency import IdempotentRequest, requested_fields
 from server.instances.tools import Tool
 from server.probes.plan import HealthCheckDraft
 from tests.support.world import World

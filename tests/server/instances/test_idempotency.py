@@ -7,6 +7,7 @@ import pytest
 from server.enums import OperationKind
 from server.errors import Invalid, KeyReused
 from server.instances.commands.delete import accept_delete
+from server.instances.commands.lifecycle import Target
 from server.instances.commands.update import UpdateDraft, update_instance
 from tests.support.lifecycle import ROUTES, START, ask, cancel, changes, exited, fit_for, ready
 from tests.support.world import World
@@ -49,10 +50,10 @@ async def test_a_key_that_stood_for_something_else_is_refused(world: World):
     with pytest.raises(KeyReused):
         await ask(world, OperationKind.START, other, key="k")
     with pytest.raises(KeyReused):
-        await accept_delete(world.database, instance_id, by=world.caller, key="k")
+        await accept_delete(world.database, Target(instance_id), by=world.caller, key="k")
     draft = UpdateDraft(name="x", idempotency_key="k")
     with pytest.raises(KeyReused):
-        await update_instance(world.database, instance_id, draft, by=world.caller)
+        await update_instance(world.database, Target(instance_id), draft, by=world.caller)
 
     assert await world.counts() == before
 
@@ -69,11 +70,11 @@ async def test_a_refused_request_does_not_use_its_key_up(world: World):
 
 async def test_two_keys_for_one_delete_stand_for_the_same_operation(world: World):
     instance_id = await ready(world)
-    first = await accept_delete(world.database, instance_id, by=world.caller, key="a")
-    second = await accept_delete(world.database, instance_id, by=world.caller, key="b")
+    first = await accept_delete(world.database, Target(instance_id), by=world.caller, key="a")
+    second = await accept_delete(world.database, Target(instance_id), by=world.caller, key="b")
     await world.work_until_over(first.operation.id)
 
-    again = await accept_delete(world.database, instance_id, by=world.caller, key="b")
+    again = await accept_delete(world.database, Target(instance_id), by=world.caller, key="b")
 
     assert (second.replayed, second.operation.id) == (False, first.operation.id)
     assert (again.replayed, again.operation.id, again.instance.status) == (True, first.operation.id, "DELETED")

@@ -54,12 +54,13 @@ async def test_delete_ends_once_the_machine_is_gone_at_the_provider(world: World
 
 async def test_create_that_never_began_is_superseded_and_creates_nothing(world: World):
     accepted = await world.create("changed-my-mind")
+    calls = world.calls()
 
     operation = await world.work_until_over(await world.delete(accepted.instance.id))
 
     assert operation["status"] == "SUCCEEDED"
     assert (await world.operation(accepted.operation.id))["status"] == "SUPERSEDED"
-    assert world.made() == 0
+    assert (world.made(), world.calls()) == (0, calls)
     assert await world.event_types(accepted.instance.id) == [
         "instance.created",
         "operation.started",

@@ -141,7 +141,7 @@ async def test_new_name_and_labels_are_stored_before_the_response(world: World):
     instance_id = await ready(world)
 
     draft = UpdateDraft(name="two", labels={"team": "vision"})
-    accepted = await update_instance(world.database, instance_id, draft, by=world.caller)
+    accepted = await update_instance(world.database, Target(instance_id), draft, by=world.caller)
 
     assert (accepted.instance.name, accepted.instance.labels) == ("two", {"team": "vision"})
     assert (accepted.operation.kind, accepted.operation.status, accepted.operation.phase) == (
@@ -159,7 +159,7 @@ async def test_new_ports_and_a_larger_disk_are_requested_from_the_provider(world
     instance_id = await (ready if state == "READY" else exited)(world, ports=WEB)
 
     draft = UpdateDraft(ports=(Port(8080, "http"), Port(22, "tcp")), rootfs_size_gb=100)
-    accepted = await update_instance(world.database, instance_id, draft, by=world.caller)
+    accepted = await update_instance(world.database, Target(instance_id), draft, by=world.caller)
     operation = await world.work_until_over(accepted.operation.id)
 
     assert operation["status"] == "SUCCEEDED"
@@ -175,7 +175,7 @@ async def test_update_without_a_difference_makes_no_provider_call(world: World):
     instance_id = await ready(world, ports=WEB)
 
     draft = UpdateDraft(ports=WEB, rootfs_size_gb=60)
-    accepted = await update_instance(world.database, instance_id, draft, by=world.caller)
+    accepted = await update_instance(world.database, Target(instance_id), draft, by=world.caller)
 
     assert accepted.operation.status == "SUCCEEDED"
     assert world.calls() == 0

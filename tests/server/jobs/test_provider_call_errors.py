@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from server.enums import OperationKind
+from server.instances.commands.lifecycle import Target
 from server.instances.commands.update import UpdateDraft, update_instance
 from server.instances.drafts import Port
 from server.instances.provider.reconcile import reconcile
@@ -243,7 +244,9 @@ async def test_disk_grows_once_however_often_the_response_is_lost(world: World):
     instance_id = await ready(world)
     world.faults(Fault(FaultKind.ERROR_AFTER, (EDIT,), times=1))
 
-    accepted = await update_instance(world.database, instance_id, UpdateDraft(rootfs_size_gb=100), by=world.caller)
+    accepted = await update_instance(
+        world.database, Target(instance_id), UpdateDraft(rootfs_size_gb=100), by=world.caller
+    )
     operation = await world.work_until_over(accepted.operation.id)
 
     assert operation["status"] == "SUCCEEDED"
@@ -323,7 +326,7 @@ async def test_update_waits_until_a_new_port_has_an_address(world: World):
     instance_id = await ready(world, ports=(Port(80, "http"),))
     world.simulator.world.set_speed(1)
     draft = UpdateDraft(ports=(Port(80, "http"), Port(81, "http")))
-    accepted = await update_instance(world.database, instance_id, draft, by=world.caller)
+    accepted = await update_instance(world.database, Target(instance_id), draft, by=world.caller)
     for _ in range(3):
         await world.hurry()
         await world.work_once()
@@ -359,7 +362,7 @@ async def test_an_accepted_edit_that_is_visible_late_is_sent_once(world: World, 
     """A disk grew by 40 GB instead of 10, because every look that did not show the growth asked for it again."""
     instance_id = await ready(world)
     world.simulator.world.dialect = replace(world.simulator.world.dialect, edit_delay=100_000)
-    accepted = await update_instance(world.database, instance_id, draft, by=world.caller)
+    accepted = await update_instance(world.database, Target(instance_id), draft, by=world.caller)
     for _ in range(3):
         await world.hurry()
         await world.work_once()
@@ -386,7 +389,9 @@ async def test_an_accepted_edit_that_is_visible_late_is_sent_once(world: World, 
 async def test_a_second_growth_adds_to_an_accepted_one_that_is_not_visible_yet(world: World):
     instance_id = await ready(world)
     await world.execute("UPDATE instance SET rootfs_size_gb = 70")  # accepted; the provider still shows 60
-    accepted = await update_instance(world.database, instance_id, UpdateDraft(rootfs_size_gb=80), by=world.caller)
+    accepted = await update_instance(
+        world.database, Target(instance_id), UpdateDraft(rootfs_size_gb=80), by=world.caller
+    )
     await world.work_once()
 
     assert machine(world).rootfs_size == 70  # 10 more than what is shown
@@ -399,7 +404,7 @@ async def test_ports_that_the_provider_adds_do_not_count(world: World):
     instance_id = await ready(world)
     world.simulator.world.dialect = replace(world.simulator.world.dialect, extra_ports="2375/tcp")
     draft = UpdateDraft(ports=(Port(80, "http"),))
-    accepted = await update_instance(world.database, instance_id, draft, by=world.caller)
+    accepted = await update_instance(world.database, Target(instance_id), draft, by=world.caller)
 
     operation = await world.work_until_over(accepted.operation.id)
 

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from server.errors import IllegalTransition, Invalid
+from server.instances.commands.lifecycle import Target
 from server.instances.commands.save_image import SaveImageDraft, save_image
 from server.instances.idempotency import Accepted
 from server.novita.client import NovitaClient
@@ -30,7 +31,7 @@ JOBS = "GET /jobs"
 
 async def ask(world: World, instance_id: UUID, **fields: str) -> Accepted:
     draft = SaveImageDraft(IMAGE, **fields)
-    return await save_image(world.database, world.catalog, instance_id, draft, by=world.caller)
+    return await save_image(world.database, world.catalog, Target(instance_id), draft, by=world.caller)
 
 
 def jobs(world: World) -> list[str]:

@@ -4,9 +4,9 @@ import asyncio
 import time
 
 from server.enums import InstanceStatus
-from server.instances.provider.poller import SINGLE_POLL_BURST
-from server.queue.kinds import MonitorInstance
-from tests.support.machines import SINGAPORE_ID, make_machine
+from server.instances.provider.poller import SINGLE_POLL_BURST, SINGLE_POLLS_MAX
+from server.queue.kinds import MonitorInstance, MonitorStartup
+from tests.support.machines import SINGAPORE_ID, make_machine, make_running
 from tests.support.waiting import until
 from tests.support.world import GET, LIST, World
 
@@ -33,6 +33,26 @@ async def test_sixty_monitors_cost_a_page_and_a_burst_not_sixty_calls(world: Wor
     assert world.calls(GET) <= SINGLE_POLL_BURST + 5 * took
     assert world.calls(LIST) + world.calls(GET) < MANY
     assert await world.value("SELECT count(*) FROM job WHERE attempts > 0") == 0
+
+
+async def test_starts_of_machines_without_endpoints_cost_pages_only(world: World):
+    machines = await make_running(world, 12, http=False)
+    for machine in machines:
+        row = await world.put(InstanceStatus.STARTING, novita_id=machine, novita_status="starting")
+        operation_id = await world.value(
+            "INSERT INTO operation (id, project_id, instance_id, kind, status, phase)"
+            " VALUES (gen_random_uuid(), $1, $2, 'START', 'RUNNING', 'PROVISIONING') RETURNING id",
+            row.project_id,
+            row.id,
+        )
+        await world.enqueue(MonitorStartup(instance_id=row.id, operation_id=operation_id))
+
+    async def all_ready() -> bool:
+        return await world.value("SELECT count(*) FROM instance WHERE status = 'READY'") == len(machines)
+
+    await world.work_until(all_ready)
+
+    assert world.calls(GET) <= SINGLE_POLLS_MAX  # the first ones could not know that so many would come
 
 
 async def test_a_monitor_that_finds_nothing_new_writes_no_event(world: World):

@@ -7,9 +7,13 @@ from uuid import UUID
 import pytest
 from pydantic import SecretStr
 
+from server.cli.encrypt import encrypt
+from server.config import Settings
 from server.encryption import Cipher
 from server.errors import Invalid
+from server.instances.commands.lifecycle import Target
 from server.instances.commands.upgrade import UpgradeDraft, upgrade_instance
+from server.instances.env import StoredCounts, count_stored
 from server.instances.idempotency import Accepted
 from server.novita.client import NovitaClient
 from server.simulator.faults import Fault, FaultKind
@@ -34,7 +38,7 @@ async def ask(world: World, instance_id: UUID, **fields: Any) -> Accepted:
     return await upgrade_instance(
         world.database,
         world.catalog,
-        instance_id,
+        Target(instance_id),
         UpgradeDraft(**{"image": "nginx:1.28", **fields}),
         by=world.caller,
         cipher=Cipher.of(world.settings.encryption_key),
@@ -160,3 +164,22 @@ async def test_variables_are_stored_encrypted_and_erased_from_the_operation(worl
     kept = str(await world.rows("SELECT * FROM instance")) + str(await world.rows("SELECT * FROM outbox"))
     assert SECRET not in stored + str(operation) + kept
     assert '"env"' not in operation["wanted"]
+
+
+async def test_the_key_is_replaced_while_an_upgrade_is_in_progress(world: World, database_url: str):
+    old, new = "an old key that only tests encrypt with", "a new key that only tests encrypt with"
+    both = Settings(encryption_key=SecretStr(f"{new},{old}"))
+    await world.configure(encryption_key=SecretStr(old))
+    instance_id = await ready(world)
+    accepted = await ask(world, instance_id, env={"API_TOKEN": SECRET})
+    async with world.database.read() as session:
+        assert await count_stored(session, Cipher.of(both.encryption_key)) == StoredCounts(outdated=1, unreadable=0)
+
+    await encrypt(both, database_url, undo=False)
+    async with world.database.read() as session:
+        assert await count_stored(session, Cipher.of(SecretStr(new))) == StoredCounts(outdated=0, unreadable=0)
+    await world.configure(encryption_key=SecretStr(new))
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert (operation["status"], operation["error_code"]) == ("SUCCEEDED", None)
+    assert machine(world).envs == [("API_TOKEN", SECRET)]

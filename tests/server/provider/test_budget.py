@@ -12,9 +12,9 @@ P = CallPriority
 async def test_two_clients_share_one_budget(world: World):
     budgets = [SharedBudget(world.database, 120) for _ in range(2)]  # two calls a second, 12 at once
 
-    grants = await asyncio.gather(*(budgets[n % 2].take({P.USER: 3}, charged={}, successes=0) for n in range(20)))
+    grants = await asyncio.gather(*(budgets[n % 2].take({P.END: 3}, charged={}, successes=0) for n in range(20)))
 
-    assert 12 <= sum(grant.calls[P.USER] for grant in grants) <= 20  # twelve, and what is added meanwhile
+    assert 12 <= sum(grant.calls[P.END] for grant in grants) <= 20  # twelve, and what is added meanwhile
 
 
 async def test_a_refusal_seen_by_one_client_slows_the_other(world: World):

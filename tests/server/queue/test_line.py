@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -10,11 +11,14 @@ import pytest
 
 from server.clock import new_id
 from server.db.tables.job import LINES
+from server.queue import line_producer
 from server.queue.claim import Claim
-from server.queue.enqueue import enqueue_many
+from server.queue.enqueue import TOPIC, enqueue_many
 from server.queue.exchange import JobTurn
 from server.queue.handler import Done, Handler, Outcome
 from server.queue.kinds import DECLARED, LINED, CreateInstance, DeleteInstance, JobClass, StopInstance, Work
+from server.queue.line import Peek
+from server.queue.line_producer import LineProducer
 from server.queue.worker import Worker
 from tests.server.queue.conftest import Note, World
 from tests.support.waiting import until
@@ -98,3 +102,31 @@ async def test_a_job_waits_for_its_turn_in_the_table_and_holds_no_slot(world: Wo
         assert await world.value("SELECT count(*) FROM job WHERE kind = 'CREATE_INSTANCE'") == 26
     finally:
         await worker.stop()
+
+
+async def test_lines_that_are_woken_together_look_with_one_query(world: World, monkeypatch: pytest.MonkeyPatch):
+    asked, looks = Counter[JobClass](), Counter[str]()
+    ask, look = LineProducer._peek, line_producer.peek
+
+    async def counted_ask(lines: LineProducer, job_class: JobClass) -> Peek:
+        try:
+            return await ask(lines, job_class)
+        finally:
+            asked[job_class] += 1
+
+    async def counted_look(connection: Any, lines: Any) -> dict[JobClass, Peek]:
+        looks["of all"] += 1
+        return await look(connection, lines)
+
+    monkeypatch.setattr(LineProducer, "_peek", counted_ask)
+    monkeypatch.setattr(line_producer, "peek", counted_look)
+    worker = Worker(world.database, world.notifier, handlers([]), poll_interval=timedelta(minutes=1))
+    worker.start()
+    try:
+        for times in (1, 2, 3):
+            await until(lambda times=times: len(asked) == 2 and min(asked.values()) >= times)
+            world.notifier.notify([TOPIC])
+    finally:
+        await worker.stop()
+
+    assert looks["of all"] == max(asked.values())

@@ -8,8 +8,8 @@ from server.auth.caller import Caller
 from server.clock import new_id, now
 from server.db.database import Database
 from server.enums import Role
+from server.idempotency import IdempotentRequest
 from server.instances.commands.create_rows import CreateBatcher
-from server.instances.idempotency import IdempotentRequest
 
 
 async def main(url: str, project_id: UUID, token_id: UUID) -> None:

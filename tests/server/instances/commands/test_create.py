@@ -49,6 +49,7 @@ async def test_an_accepted_create_is_an_instance_an_operation_two_events_and_a_j
         "instance_id": str(accepted.instance.id),
         "operation_id": str(accepted.operation.id),
         "request": None,
+        "usual_seconds": 240.0,  # ESTIMATED_READY_TIME, while there is no history
     }
     assert await world.event_types(accepted.instance.id) == ["instance.created", "operation.started"]
     assert {event.caused_by for event in await world.events(accepted.instance.id)} == {world.caller.token_id}

@@ -58,7 +58,7 @@ async def test_a_failed_instance_without_a_machine_can_only_be_renamed_and_delet
             await ask(world, kind, instance.id)
 
     assert actions(InstanceStatus.FAILED, has_machine=False) == [OperationKind.UPDATE, OperationKind.DELETE]
-    await update_instance(world.database, instance.id, UpdateDraft(name="renamed"), by=world.caller)
+    await update_instance(world.database, Target(instance.id), UpdateDraft(name="renamed"), by=world.caller)
     assert (await world.instance(instance.id))["name"] == "renamed"
 
 
@@ -106,7 +106,7 @@ async def test_another_projects_instance_is_not_found(world: World):
         with pytest.raises(NotFound):
             await accept(world.database, OperationKind.START, target, by=stranger)
     with pytest.raises(NotFound):
-        await update_instance(world.database, instance_id, UpdateDraft(name="theirs"), by=stranger)
+        await update_instance(world.database, Target(instance_id), UpdateDraft(name="theirs"), by=stranger)
 
     assert await world.counts() == before
 
@@ -136,7 +136,7 @@ async def test_an_update_that_can_not_be_is_refused(world: World, draft: UpdateD
     before = await world.counts()
 
     with pytest.raises(Invalid) as refused:
-        await update_instance(world.database, instance.id, draft, by=world.caller)
+        await update_instance(world.database, Target(instance.id), draft, by=world.caller)
 
     assert [problem.code for problem in refused.value.problems] == [code]
     assert await world.counts() == before
@@ -148,12 +148,12 @@ async def test_an_update_for_another_version_changes_nothing(world: World):
 
     draft = UpdateDraft(name="two", expected_version=6)
     with pytest.raises(VersionConflict) as refused:
-        await update_instance(world.database, instance.id, draft, by=world.caller)
+        await update_instance(world.database, Target(instance.id), draft, by=world.caller)
 
     assert refused.value.current == 7
     assert await world.counts() == before
     draft = UpdateDraft(name="two", expected_version=7)
-    accepted = await update_instance(world.database, instance.id, draft, by=world.caller)
+    accepted = await update_instance(world.database, Target(instance.id), draft, by=world.caller)
     assert accepted.instance.version == 8
 
 
@@ -224,7 +224,7 @@ async def test_an_update_that_the_provider_refuses_changes_nothing(world: World)
     world.faults(Fault(FaultKind.ERROR, (EDIT,), status=400, reason="INVALID_PARAM", message="no"))
 
     draft = UpdateDraft(ports=(Port(8080, "http"),), rootfs_size_gb=90)
-    accepted = await update_instance(world.database, instance_id, draft, by=world.caller)
+    accepted = await update_instance(world.database, Target(instance_id), draft, by=world.caller)
     operation = await world.work_until_over(accepted.operation.id)
 
     assert operation["status"] == "FAILED"

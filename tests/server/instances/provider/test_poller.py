@@ -6,9 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from server.clock import now
+from server.clock import new_id, now
 from server.errors import NovitaError, ProviderNotFound, ValidationFailed
-from server.instances.provider.poller import SINGLE_POLL_BURST, SINGLE_POLLS_MAX, InstancePoller, NotYet
+from server.instances.provider.poller import (
+    SINGLE_POLL_BURST,
+    SINGLE_POLLS_MAX,
+    URGENT_DELAY,
+    InstancePoller,
+    NotYet,
+)
 from server.novita.client import NovitaClient
 from server.novita.models import RemoteInstance
 from server.novita.transport.concurrency import CallPriority
@@ -83,6 +89,22 @@ async def test_no_caller_blocks_while_many_machines_are_polled(world: World):
 
     postponed = [outcome for outcome in outcomes if isinstance(outcome, NotYet)]
     assert len(postponed) >= len(ids) - SINGLE_POLLS_MAX  # the first ones could not know that so many would come
+    await poller.close()
+
+
+async def test_a_machine_of_a_small_project_does_not_wait_for_the_many_of_another(world: World):
+    ids = await make_running(world, 21)
+    poller = InstancePoller(world.novita, calls_per_minute=60)
+    large, small = new_id(), new_id()
+    polls = (poller.poll(each, client=each, project_id=large) for each in ids[:-1])
+    outcomes = await asyncio.gather(*polls, return_exceptions=True)
+    assert any(isinstance(outcome, NotYet) for outcome in outcomes)
+
+    remote = await poller.poll(ids[-1], client="small", project_id=small)
+
+    assert remote.id == ids[-1]
+    with pytest.raises(NotYet):
+        await poller.poll(ids[-1], client="large", project_id=large)
     await poller.close()
 
 
@@ -167,6 +189,20 @@ async def _until_seen(poller: InstancePoller, novita_id: str) -> RemoteInstance:
             await asyncio.sleep(min(postponed.after.total_seconds(), 0.05))
 
 
+async def test_a_machine_that_is_followed_to_its_end_is_read_sooner_but_not_at_once(world: World):
+    ids = await make_running(world, 12)
+    poller = InstancePoller(world.novita, calls_per_minute=100)
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+    waits: list[float] = []
+    for is_urgent in (False, True):
+        with pytest.raises(NotYet) as postponed:
+            await poller.poll(ids[0], client=is_urgent, is_urgent=is_urgent)
+        waits.append(postponed.value.after.total_seconds())
+
+    assert URGENT_DELAY < waits[1] < waits[0] * 2 / 3
+    await poller.close()
+
+
 class SmallPages:
     """A provider that makes pages of at most `most`, or refuses to make larger ones."""
 
@@ -186,18 +222,22 @@ class SmallPages:
         return await self._novita.instance(novita_id, priority=priority)
 
 
+MANY = 60_000  # calls a minute: rounds follow each other at once
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proportions of thousands of machines, with few."""
     monkeypatch.setattr("server.instances.provider.poller.PAGE_SIZE", 4)
     monkeypatch.setattr("server.instances.provider.poller.LARGE_PAGE_SIZE", 16)
     monkeypatch.setattr("server.instances.provider.poller.LARGE_PAGES_FROM", 2)
+    monkeypatch.setattr("server.instances.provider.poller.SWEEP_INTERVAL_MIN", 0.02)
 
 
 @pytest.mark.usefixtures("small")
 async def test_a_large_fleet_is_read_in_large_pages(world: World):
     ids = await make_running(world, 20)
-    poller = InstancePoller(world.novita, calls_per_minute=0)
+    poller = InstancePoller(world.novita, calls_per_minute=MANY)
     await asyncio.gather(*(_until_seen(poller, each) for each in ids))
     before = world.calls(LIST)
 
@@ -213,13 +253,30 @@ async def test_a_large_fleet_is_read_in_large_pages(world: World):
 async def test_where_pages_can_not_be_that_large_all_are_seen_all_the_same(world: World, refuses: bool):
     ids = await make_running(world, 20)
     novita = SmallPages(world, 5, refuses=refuses)
-    poller = InstancePoller(cast("NovitaClient", novita), calls_per_minute=0)
+    poller = InstancePoller(cast("NovitaClient", novita), calls_per_minute=MANY)
     for _ in range(3):
         found = await asyncio.gather(*(_until_seen(poller, each) for each in ids))
         assert [remote.id for remote in found] == ids
 
     assert novita.asked.count(16) == 1  # tried once, and then known
     assert world.calls(GET) == 0
+    await poller.close()
+
+
+@pytest.mark.usefixtures("small")
+async def test_a_machine_of_a_late_page_is_polled_alone_and_the_newest_cost_one_page(world: World):
+    ids = await make_running(world, 60)  # four large pages, the newest first
+    poller = InstancePoller(world.novita, calls_per_minute=MANY)
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+    pages = world.calls(LIST)
+
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids[-8:]))
+    assert (world.calls(LIST) - pages, world.calls(GET)) == (1, 0)
+
+    wanted = [ids[0], ids[20], *ids[-8:]]
+    found = await asyncio.gather(*(_until_seen(poller, each) for each in wanted))
+    assert [remote.id for remote in found] == wanted
+    assert (world.calls(LIST) - pages, world.calls(GET)) == (2, 2)  # two more pages would not have shown both
     await poller.close()
 
 

@@ -55,10 +55,16 @@ def test_a_stop_finds_a_call_at_once_while_creates_take_all_they_can(state: Budg
     assert take_calls(state, LIMIT, 60.05, {P.END: 2}, {}, 0).calls == {P.END: 2}
 
 
+@pytest.mark.parametrize("busy", [P.USER, P.POLL])
+def test_a_stop_finds_a_call_while_users_or_polls_of_another_process_wait_for_more(state: BudgetState, busy: P):
+    served(state, [busy], seconds=60)
+    assert take_calls(state, LIMIT, 60.05, {P.END: 1}, {}, 0).calls == {P.END: 1}
+
+
 def test_calls_that_did_not_wait_are_paid_for_by_later_ones(state: BudgetState):
-    take_calls(state, LIMIT, 0.0, {P.USER: 12}, {}, 0)
-    grant = take_calls(state, LIMIT, 0.0, {P.USER: 1}, {P.START: 4}, 0)
-    assert (grant.calls, grant.available) == ({P.USER: 0}, -4)
+    take_calls(state, LIMIT, 0.0, {P.END: 12}, {}, 0)
+    grant = take_calls(state, LIMIT, 0.0, {P.END: 1}, {P.START: 4}, 0)
+    assert (grant.calls, grant.available) == ({P.END: 0}, -4)
     assert grant.wait == pytest.approx(5 / LIMIT)
 
 

@@ -50,7 +50,7 @@ async def callers():
 
 async def test_after_the_burst_calls_go_at_an_even_pace(callers: Callers):
     for n in range(3):
-        await callers.call(str(n))
+        await callers.call(str(n), CallPriority.END)
     assert callers.served == []
 
     for expected in (["0"], ["0", "1"], ["0", "1", "2"]):
@@ -61,7 +61,7 @@ async def test_after_the_burst_calls_go_at_an_even_pace(callers: Callers):
 async def test_a_minute_lets_no_more_through_than_the_limit_and_its_burst():
     callers = Callers(60)
     for n in range(100):
-        await callers.call(str(n))
+        await callers.call(str(n), CallPriority.END)
     for _ in range(60):
         await callers.clock.advance(1)
     assert len(callers.served) == 66

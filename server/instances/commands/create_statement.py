@@ -1,0 +1,113 @@
+"""The two statements of creates: what each would collide with, and all rows of a batch."""
+
+from functools import cache
+from typing import Any
+from uuid import UUID
+
+import orjson
+
+from server.catalog.owners import OF_OTHERS
+from server.db.tables import Instance, Operation
+from server.instances.events import columns
+
+
+def to_json(rows: list[dict[str, Any]]) -> str:
+    return orjson.dumps(rows, default=_id).decode()
+
+
+def _id(value: Any) -> str:
+    """orjson knows uuid.UUID, but not the driver's subclass of it."""
+    if isinstance(value, UUID):
+        return str(value)
+    raise TypeError
+
+
+@cache
+def insert_statement() -> str:
+    return INSERT.format(instance=", ".join(columns(Instance)), operation=", ".join(columns(Operation)))
+
+
+# One JSON value, not arrays: of arrays whose length it knows PostgreSQL expects fewer rows, and plans anew each time
+# (0.26 ms of its CPU instead of 0.09).
+CONFLICTS = f"""
+    SELECT EXISTS (SELECT FROM instance
+                   WHERE project_id = new.project AND name = new.wanted_name AND status <> 'DELETED') AS is_name_taken,
+           new.key IS NOT NULL AND
+           EXISTS (SELECT FROM idempotency_key AS used
+                   WHERE used.project_id = new.project AND used.key = new.key) AS is_key_used,
+           (SELECT to_jsonb(policy) FROM lifetime_policy AS policy WHERE policy.project_id = new.project) AS policy,
+           CASE WHEN new.objects IS NOT NULL THEN {OF_OTHERS.format(objects="new.objects", project="new.project")} END,
+           EXISTS (SELECT FROM budget WHERE budget.project_id = new.project)
+    FROM ROWS FROM (jsonb_to_recordset($1::jsonb) AS (project uuid, wanted_name text, key text, objects jsonb))
+        WITH ORDINALITY AS new (project, wanted_name, key, objects, place)
+    ORDER BY place
+"""
+
+# Keys come first: of many calls with the same key, the others wait there for the first to commit, then find the key
+# taken and write nothing. Keys are inserted in one order, so that two processes never deadlock on them.
+# A taken name leaves out a create without a key. For a create with a key it fails the statement, because the key is
+# already inserted. The two events of an instance are in order, so their numbers are drawn in that order.
+# A volume that is being deleted is waited for. If it is no longer there, the null in its place fails the statement.
+INSERT = """
+    WITH request AS MATERIALIZED (
+        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[])
+            AS each (operation_id, instance_id, project_id, key, fingerprint)
+    ), reserved AS (
+        INSERT INTO idempotency_key (project_id, key, fingerprint, operation_id)
+        SELECT project_id, key, fingerprint, operation_id FROM request WHERE key IS NOT NULL ORDER BY project_id, key
+        ON CONFLICT DO NOTHING
+        RETURNING operation_id
+    ), without_key AS (
+        INSERT INTO instance ({instance})
+        SELECT {instance} FROM jsonb_populate_recordset(NULL::instance, $6::jsonb) AS new
+        ORDER BY new.project_id, new.name
+        ON CONFLICT (project_id, name) WHERE status <> 'DELETED' DO NOTHING
+        RETURNING id
+    ), with_key AS (
+        INSERT INTO instance ({instance})
+        SELECT {instance} FROM jsonb_populate_recordset(NULL::instance, $7::jsonb) AS new
+        WHERE new.id IN (SELECT instance_id FROM request JOIN reserved USING (operation_id))
+        ORDER BY new.project_id, new.name
+        RETURNING id
+    ), added AS MATERIALIZED (
+        SELECT id FROM without_key UNION ALL SELECT id FROM with_key
+    ), operations AS (
+        INSERT INTO operation ({operation})
+        SELECT {operation} FROM jsonb_populate_recordset(NULL::operation, $8::jsonb) AS new
+        WHERE new.instance_id IN (SELECT id FROM added)
+    ), events AS (
+        INSERT INTO outbox (id, type, project_id, instance_id, operation_id, caused_by, data)
+        SELECT id, type, project_id, instance_id, operation_id, caused_by, data
+        FROM jsonb_populate_recordset(NULL::outbox, $9::jsonb) WITH ORDINALITY AS new
+        WHERE new.instance_id IN (SELECT id FROM added)
+        ORDER BY new.ordinality
+    ), deliveries AS (
+        INSERT INTO delivery (id, project_id, instance_id, event_id, event_type, url, body, status, keeps_order,
+                              attempts, counted)
+        SELECT id, project_id, instance_id, event_id, event_type, url, body, status, keeps_order, attempts, counted
+        FROM jsonb_populate_recordset(NULL::delivery, $10::jsonb) AS new
+        WHERE new.instance_id IN (SELECT id FROM added)
+    ), jobs AS (
+        INSERT INTO job (kind, args, priority, project_id, instance_id, origin, unique_key, run_at, due_at, pause)
+        SELECT kind, args, priority, project_id, instance_id, origin, unique_key, coalesce(at, start),
+               coalesce(at, start) + make_interval(secs => due_delay), CASE WHEN at IS NULL THEN interval '0' END
+        FROM clock_timestamp() AS start,
+             jsonb_to_recordset($11::jsonb) AS new (kind text, args jsonb, priority smallint, project_id uuid,
+                                                    instance_id uuid, origin text, due_delay float8, unique_key text,
+                                                    at timestamptz)
+        WHERE new.instance_id IN (SELECT id FROM added)
+    ), mounted AS MATERIALIZED (
+        SELECT * FROM jsonb_populate_recordset(NULL::volume_attachment, $12::jsonb)
+    ), available AS MATERIALIZED (
+        SELECT id FROM volume WHERE id IN (SELECT volume_id FROM mounted) AND status = 'AVAILABLE'
+        ORDER BY id
+        FOR KEY SHARE
+    ), attachments AS (
+        INSERT INTO volume_attachment (instance_id, volume_id, is_exclusive)
+        SELECT instance_id, available.id, is_exclusive
+        FROM mounted LEFT JOIN available ON available.id = volume_id
+        WHERE instance_id IN (SELECT id FROM added)
+        ORDER BY volume_id
+    )
+    SELECT id FROM added
+"""
