@@ -11,7 +11,7 @@ from server.events.partitions import delete_old_events, drop_old_events
 from server.instances.env import erase_deleted
 from server.instances.retention import prune_deleted, prune_keys
 from server.jobs.registry import JobContext, handles
-from server.queue.cleanup import prune_jobs
+from server.queue.control import prune_jobs
 from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import CleanUp
 from server.webhooks.deliveries import delete_old

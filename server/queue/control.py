@@ -1,13 +1,13 @@
-"""Cancel, pause, resume and retry jobs, make waiting jobs due now, and keep one job per key at its time."""
+"""Cancel, pause, resume, retry and delete jobs, make waiting ones due now, and keep one job per key at its time."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.db.database import notify_after_commit
+from server.db.database import Database, notify_after_commit
 from server.db.pool import RawPool
 from server.observe import job_origin
 from server.queue.enqueue import PRIORITY_DELAY, TOPIC
@@ -221,3 +221,40 @@ async def keep_job(
 async def release_key(session: AsyncSession, job_id: int, *, unique_key: str) -> bool:
     """Let another job have the key of this one, which runs now. False if it has lost the key before."""
     return (await session.execute(RELEASE_KEY, {"job_id": job_id, "key": unique_key})).first() is not None
+
+
+PRUNE = """
+    DELETE FROM job_history WHERE id = ANY(ARRAY(
+        SELECT id FROM job_history
+        WHERE {condition} AND finished_at < now() - $1::interval
+        ORDER BY finished_at
+        LIMIT $2
+        FOR UPDATE SKIP LOCKED
+    ))
+"""
+PRUNE_SUCCEEDED_AND_CANCELLED = PRUNE.format(condition="status <> 'FAILED'")
+PRUNE_FAILED = PRUNE.format(condition="status = 'FAILED'")
+BATCH_SIZE = 1000
+
+
+async def prune_jobs(
+    database: Database,
+    *,
+    retention: timedelta = timedelta(hours=24),
+    failed_retention: timedelta = timedelta(days=7),
+    batch: int = BATCH_SIZE,
+    limit: int = 1_000_000,
+) -> int:
+    """Delete jobs that are past their retention, in short transactions; return the number of rows.
+
+    At most `limit` rows in one call, so that the job that calls this ends in time.
+    """
+    pool = database.raw
+    pruned = 0
+    for statement, age in ((PRUNE_SUCCEEDED_AND_CANCELLED, retention), (PRUNE_FAILED, failed_retention)):
+        while pruned < limit:
+            deleted = int((await pool.execute(statement, age, batch)).rsplit(" ", 1)[1])
+            pruned += deleted
+            if deleted < batch:
+                break
+    return pruned

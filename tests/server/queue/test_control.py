@@ -10,8 +10,7 @@ from prometheus_client import generate_latest
 from server.db.tables.job import JobStatus
 from server.queue import metrics
 from server.queue.claim import Claim
-from server.queue.cleanup import prune_jobs
-from server.queue.control import cancel_job, retry_job, retry_jobs
+from server.queue.control import cancel_job, prune_jobs, retry_job, retry_jobs
 from server.queue.handler import Done, Failure, GiveUp, Outcome
 from server.queue.queries import JobFilter, get_job, job_stats, page_of_jobs
 from server.queue.schedule import Recurring
