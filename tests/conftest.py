@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import ExitStack
@@ -37,7 +38,12 @@ def status_guard(installed_status_guard: StatusGuard) -> Iterator[StatusGuard]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """TEST_DATABASE=container: one container for all test processes, started by the one without `workerinput`."""
+    """Let processes of tests be interrupted: a shell starts what runs in the background with SIGINT ignored.
+
+    TEST_DATABASE=container: one container for all test processes, started by the one without `workerinput`.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         if postgres.kind_of(os.environ) is postgres.Kind.CONTAINER and not hasattr(config, "workerinput"):
             container = ExitStack()

@@ -65,8 +65,9 @@ async def test_a_volume_is_created_enlarged_used_and_deleted(servant: Servant, r
 async def test_a_volume_that_was_created_elsewhere_is_adopted(servant: Servant, running: Up):
     url = f"{running.ready['simulatorUrl']}/gpu-instance/openapi/v1/networkstorage/create"
     body = {"clusterId": "us-ca-6", "storageName": "by-hand", "storageSize": 20}
-    async with aiohttp.ClientSession(headers={"authorization": "Bearer sk_x"}) as http:
-        await http.post(url, json=body)
+    key = {"authorization": "Bearer sk_x"}
+    async with aiohttp.ClientSession(headers=key) as http, http.post(url, json=body) as made:
+        assert made.status == 200
     page = await servant.open("adopt", f"{base_of(running)}/#/volumes")
     await page.click("button:has-text('Look at the provider')")
     await page.click("button[aria-label='Adopt by-hand']")
