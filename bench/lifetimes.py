@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -51,6 +51,7 @@ LATENESS_MAX = 5.0  # seconds, p99
 DRAIN_MIN = 0.9
 BEATS_MIN = 2000.0  # a second
 DRAINED, ROUNDS = 20_000, 3
+DRAINS: dict[str, tuple[bool, ...]] = {"none": (False,), "only": (True,), "both": (False, True)}
 
 AUDIT = """
     CREATE TABLE bench_due (instance_id uuid PRIMARY KEY, at timestamptz NOT NULL);
@@ -179,9 +180,9 @@ async def _simulate(size: int, pipe: Connection) -> None:
         await asyncio.to_thread(pipe.recv)
 
 
-async def measure_ends(many: int, *, with_drain: bool) -> bool:
+async def measure_ends(many: int, *, beside_drain: Sequence[bool]) -> bool:
     is_good = True
-    for is_drained in (False, True) if with_drain else (False,):
+    for is_drained in beside_drain:
         async with AsyncExitStack() as stack:
             stage = await stage_for(stack, many)
             await stage.connection.execute(AUDIT)
@@ -353,7 +354,7 @@ class Beater(asyncio.Protocol):
 async def main(given: argparse.Namespace) -> bool:
     is_good = True
     if given.what in ("all", "ends"):
-        is_good = await measure_ends(given.ends, with_drain=not given.without_drain) and is_good
+        is_good = await measure_ends(given.ends, beside_drain=DRAINS[given.drain]) and is_good
     if given.what in ("all", "idle"):
         is_good = await measure_idle() and is_good
     if given.what in ("all", "heartbeats"):
@@ -365,6 +366,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=("all", "ends", "idle", "heartbeats"), default="all")
     parser.add_argument("--ends", type=int, default=10_000)
-    parser.add_argument("--without-drain", action="store_true", help="only how late the ends are")
+    parser.add_argument(
+        "--drain", choices=DRAINS, default="both", help="ends alone, beside a drain, or one after the other"
+    )
     parser.add_argument("--processes", type=int, default=1, help="API processes that take heartbeats")
     sys.exit(0 if uvloop.run(main(parser.parse_args())) else 1)

@@ -1,6 +1,6 @@
 """Appends events to the outbox, in the transaction of the change that they describe."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -87,4 +87,10 @@ def new_row(
 
 async def insert_row(session: AsyncSession, row: dict[str, Any]) -> None:
     await session.execute(_INSERT, row)
+    notify_after_commit(session, TOPIC)
+
+
+async def insert_rows(session: AsyncSession, rows: Sequence[dict[str, Any]]) -> None:
+    """Several at once; `seq` is drawn in the order of the rows."""
+    await session.execute(_INSERT, list(rows))
     notify_after_commit(session, TOPIC)

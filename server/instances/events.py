@@ -1,5 +1,6 @@
 """The rows that go with a change of an instance: the event and, where wanted, the delivery to its webhook."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -54,6 +55,17 @@ def event_rows(
 async def record(session: AsyncSession, rows: EventRows) -> None:
     """Write an event. Call it under the instance's row lock: it keeps events and deliveries in order."""
     await outbox.insert_row(session, rows.event)
+    await _deliver(session, rows)
+
+
+async def record_many(session: AsyncSession, rows: Sequence[EventRows]) -> None:
+    """The same for events of several locked instances, in this order."""
+    await outbox.insert_rows(session, [each.event for each in rows])
+    for each in rows:
+        await _deliver(session, each)
+
+
+async def _deliver(session: AsyncSession, rows: EventRows) -> None:
     if rows.delivery is not None:
         # The delivery's job copies the bound ids, so that its log lines are found by the operation.
         with bound_contextvars(operation_id=rows.event["operation_id"]):

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy import update as sql_update
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -106,6 +106,21 @@ async def transition(
     """
     instance = await lock(session, instance_id)
     previous = InstanceStatus(instance.status)
+    values = status_values(instance, to, fields)
+    if to in BEGINS_A_RUN:
+        await delete_results(session, instance_id)
+    if to is InstanceStatus.DELETED and instance.volumes:
+        await attach.release(session, instance_id)
+    reclaim_at = instance.spot_reclaim_at
+    moved = await _write(session, instance, values, only_from=sources(to), times=times)
+    await record(session, status_event(moved, previous=previous, cause=cause))
+    await _watch_reclaim(session, moved, previous=reclaim_at, cause=cause)
+    return moved
+
+
+def status_values(instance: Instance, to: InstanceStatus, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that another status changes, with `fields`. Raises IllegalTransition."""
+    previous = InstanceStatus(instance.status)
     if to not in TRANSITIONS[previous]:
         raise IllegalTransition(
             "INVALID_TRANSITION",
@@ -123,21 +138,13 @@ async def transition(
     }
     if to in BEGINS_A_RUN:
         values |= {"running_at": None, "ready_at": None, "health": None, "exit_code": None, "exit_message": None}
-        await delete_results(session, instance_id)
     if to is InstanceStatus.RUNNING and instance.running_at is None:
         values.setdefault("running_at", moment)
     if to is InstanceStatus.READY:
         values.setdefault("ready_at", instance.ready_at or moment)
     if to is InstanceStatus.DELETED:
         values |= {"deleted_at": moment, "env": {}, "secret_env": None}
-        if instance.volumes:
-            await attach.release(session, instance_id)
-    values |= {"status": to, "status_since": moment}
-    reclaim_at = instance.spot_reclaim_at
-    moved = await _write(session, instance, values, only_from=sources(to), times=times)
-    await record(session, status_event(moved, previous=previous, cause=cause))
-    await _watch_reclaim(session, moved, previous=reclaim_at, cause=cause)
-    return moved
+    return values | {"status": to, "status_since": moment}
 
 
 async def update(
@@ -193,11 +200,28 @@ async def write_silently(session: AsyncSession, instance: Instance, **fields: An
     return await _keep_job(session, written.scalar_one(), changes)
 
 
+async def write_columns(session: AsyncSession, rows: Sequence[tuple[Instance, Mapping[str, Any]]]) -> None:
+    """Write columns of locked rows, which `commands.change_many` has computed; one statement for those alike."""
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for instance, values in rows:
+        alike.setdefault(tuple(sorted(values)), []).append({"locked_id": instance.id, **values})
+        if "status" in values and instance.novita_id is not None:
+            invalidate_after_commit(session, instance.novita_id)
+    table: Any = Instance.__table__
+    for names, parameters in alike.items():
+        written = sql_update(table).where(table.c.id == bindparam("locked_id"))
+        await session.execute(written.values({name: bindparam(name) for name in names}), parameters)
+
+
 async def record_event(
     session: AsyncSession, type: EventType, instance: Instance, *, cause: Cause, values: Mapping[str, str]
 ) -> None:
     """Write an event about a locked instance, with values that its type names."""
-    await record(session, _event(type, instance, cause=cause, data={"values": dict(values)}))
+    await record(session, named_event(type, instance, cause=cause, values=values))
+
+
+def named_event(type: EventType, instance: Instance, *, cause: Cause, values: Mapping[str, str]) -> EventRows:
+    return _event(type, instance, cause=cause, data={"values": dict(values)})
 
 
 async def record_health(

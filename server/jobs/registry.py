@@ -23,6 +23,7 @@ from server.instances.provider.absence import Absences
 from server.instances.provider.marker_lookup import MarkerLookup
 from server.instances.provider.poller import InstancePoller, NotYet
 from server.instances.queries.for_jobs import CheckViews, MonitorViews
+from server.lifetimes.together import StepBatcher
 from server.novita.client import NovitaClient
 from server.novita.models import RemoteInstance
 from server.novita.transport.rate_limiter import Turn
@@ -56,6 +57,7 @@ class Services:
     cipher: Cipher = field(init=False)
     reachability: Reachability = field(init=False)
     line: CreateLine = field(init=False)
+    lifetime_steps: StepBatcher = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "monitor_views", MonitorViews(self.database))
@@ -67,6 +69,8 @@ class Services:
         object.__setattr__(self, "reachability", Reachability())
         line = CreateLine(self.database, rate_limit=self.settings.novita_rate_limit)
         object.__setattr__(self, "line", line)
+        steps = StepBatcher(self.database, retry=self.settings.lifetime_retry)
+        object.__setattr__(self, "lifetime_steps", steps)
 
 
 @dataclass(frozen=True, slots=True)

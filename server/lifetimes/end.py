@@ -178,7 +178,7 @@ async def _act(
         if step.action is not OperationKind.DELETE or moment < due + WAIT_FOR_OPERATION:
             return moment + LOOK_AGAIN
         await operations.finish(session, running.id, OperationStatus.SUPERSEDED)
-    elif running is None and step.action not in _allowed(instance):
+    elif running is None and step.action not in allowed(instance):
         return moment + LOOK_AGAIN
     is_first = state.time("due") is None
     told_at = state.time("overdue_at")
@@ -215,7 +215,8 @@ async def _keep(session: AsyncSession, instance: Instance, again: datetime | Non
         await arming.keep(session, instance, at=again)
 
 
-def _allowed(instance: Instance) -> list[OperationKind]:
+def allowed(instance: Instance) -> list[OperationKind]:
+    """The verbs that its status allows."""
     return actions(InstanceStatus(instance.status), has_machine=has_machine(instance))
 
 
@@ -225,5 +226,9 @@ async def _note(session: AsyncSession, instance: Instance, **values: Any) -> Ins
 
 
 async def _tell(session: AsyncSession, type: EventType, instance: Instance, **values: Any) -> None:
-    shown = {name: each.isoformat() if isinstance(each, datetime) else str(each) for name, each in values.items()}
-    await transitions.record_event(session, type, instance, cause=transitions.Cause(), values=shown)
+    await transitions.record_event(session, type, instance, cause=transitions.Cause(), values=shown(**values))
+
+
+def shown(**values: Any) -> dict[str, str]:
+    """The values of an event, as text."""
+    return {name: each.isoformat() if isinstance(each, datetime) else str(each) for name, each in values.items()}

@@ -1,6 +1,7 @@
 """Cancel, pause, resume, retry and delete jobs, make waiting ones due now, and keep one job per key at its time."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -181,6 +182,7 @@ ADD_KEPT = text("""
     ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL DO NOTHING
 """)
 DROP_KEPT = text("DELETE FROM job WHERE unique_key = :key AND status = 'WAITING'")
+RELEASE_KEYS = text("UPDATE job SET unique_key = NULL WHERE id = ANY(CAST(:job_ids AS bigint[]))")
 RELEASE_KEY = text("UPDATE job SET unique_key = NULL WHERE id = :job_id AND unique_key = :key RETURNING id")
 
 
@@ -203,19 +205,44 @@ async def keep_job(
     notify_after_commit(session, TOPIC)
     if (await session.execute(MOVE_KEPT, {"key": unique_key, "at": at})).first() is not None:
         return
-    await session.execute(
-        ADD_KEPT,
+    await add_kept_jobs(session, [KeptJob(work, unique_key, at, project_id, instance_id)])
+
+
+@dataclass(frozen=True, slots=True)
+class KeptJob:
+    """A job of a key, to run at this time."""
+
+    work: Work
+    unique_key: str
+    at: datetime
+    project_id: UUID
+    instance_id: UUID
+
+
+async def add_kept_jobs(session: AsyncSession, jobs: Sequence[KeptJob]) -> None:
+    """Add jobs of keys that no waiting job has."""
+    if not jobs:
+        return
+    notify_after_commit(session, TOPIC)
+    rows = [
         {
-            "kind": work.kind,
-            "args": to_args(work),
-            "priority": int(work.priority),
-            "project_id": project_id,
-            "instance_id": instance_id,
-            "key": unique_key,
+            "kind": job.work.kind,
+            "args": to_args(job.work),
+            "priority": int(job.work.priority),
+            "project_id": job.project_id,
+            "instance_id": job.instance_id,
+            "key": job.unique_key,
             "origin": job_origin.current_origin(),
-            "at": at,
-        },
-    )
+            "at": job.at,
+        }
+        for job in jobs
+    ]
+    await session.execute(ADD_KEPT, rows)
+
+
+async def release_keys(session: AsyncSession, job_ids: Sequence[int]) -> None:
+    """Let other jobs have the keys of these, which run now."""
+    await session.execute(RELEASE_KEYS, {"job_ids": job_ids})
 
 
 async def release_key(session: AsyncSession, job_id: int, *, unique_key: str) -> bool:

@@ -189,7 +189,7 @@ async def begin_verb(
         by=by,
         id=operation_id,
         estimated_ready_at=ready_at,
-        before=_before(instance),
+        before=state_before(instance),
         reason=reason,
         action=verb.action,
         wanted=dict(wanted or {}),
@@ -218,7 +218,8 @@ async def _admit_start(
     return want.reserve
 
 
-def _before(instance: Instance) -> dict[str, Any]:
+def state_before(instance: Instance) -> dict[str, Any]:
+    """What a refused verb goes back to."""
     return {
         "status": instance.status,
         "running_at": _plain(instance.running_at),

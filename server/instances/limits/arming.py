@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.db.tables import Instance
 from server.enums import InstanceStatus
 from server.instances.limits.steps import COLUMNS, Part, State, View, next_step, part_of, wake_at
-from server.queue.control import keep_job
+from server.queue.control import KeptJob, keep_job
 from server.queue.kinds import EndLifetime
 
 NOT_ARMED: dict[str, Any] = {"lifetime_due_at": None, "lifetime_action": None, "lifetime_reason": None}
@@ -70,6 +70,15 @@ def timed_job(instance: Instance) -> dict[str, Any]:
     step = next_step(instance)
     at = instance.lifetime_due_at if step is None else wake_at(instance, step)
     return {"unique_key": job_key(instance.id), "at": at, "project_id": instance.project_id}
+
+
+def kept_job(instance: Instance) -> KeptJob | None:
+    """The job of the next step of a locked row whose job runs now and has released its key; None without a step."""
+    step = None if instance.lifetime_due_at is None else next_step(instance)
+    if step is None:
+        return None
+    at = wake_at(instance, step)
+    return KeptJob(EndLifetime(instance.id), job_key(instance.id), at, instance.project_id, instance.id)
 
 
 async def keep(session: AsyncSession, instance: Instance, *, at: datetime | None = None) -> None:

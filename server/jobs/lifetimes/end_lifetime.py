@@ -20,6 +20,8 @@ log = structlog.get_logger(__name__)
 @handles(EndLifetime)
 async def end_lifetime(work: EndLifetime, ctx: JobContext) -> Outcome:
     """One step. What comes next is a new job, made under the instance's lock, so no time set meanwhile is lost."""
+    if await ctx.services.lifetime_steps.take(ctx.claim, work.instance_id):
+        return Done()
     retry, calls = ctx.settings.lifetime_retry, ctx.settings.novita_rate_limit * ctx.settings.metrics_share
     try:
         async with ctx.write() as session:
