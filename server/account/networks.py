@@ -1,5 +1,6 @@
 """Private networks (VPC) of the account."""
 
+from server.account.object_rows import Seen, record_changed
 from server.account.objects import Account, Creation, call, create_object, delete_object, require_owner
 from server.auth.caller import Caller
 from server.catalog.catalog import Network
@@ -49,7 +50,10 @@ async def update_network(
     except ProviderNotFound:
         raise NotFound("network", ("input", "id")) from None
     await account.catalog.networks(fresh=True)
-    return await account.catalog.network(novita_id)
+    network = await account.catalog.network(novita_id)
+    if network is not None:
+        await record_changed(account.database, KIND, seen(network), by=by)
+    return network
 
 
 async def delete_network(account: Account, novita_id: str, *, by: Caller, is_server_admin: bool) -> None:
@@ -64,6 +68,14 @@ async def delete_network(account: Account, novita_id: str, *, by: Caller, is_ser
         send=lambda: account.novita.delete_network(novita_id),
     )
     await account.catalog.networks(fresh=True)
+
+
+async def all_seen(account: Account) -> list[Seen]:
+    return [seen(network) for network in await account.catalog.networks(fresh=True)]
+
+
+def seen(network: Network) -> Seen:
+    return Seen.of(network.id, network.name, network.state, network.error, state=network.state)
 
 
 async def ids_of(account: Account, name: str) -> set[str]:

@@ -6,21 +6,21 @@ so that the object belongs to its project at once; after a lost response the obj
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NoReturn
 
 import structlog
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
 
+from server.account.object_rows import forget, record_created, record_deleted
 from server.auth.caller import Caller
 from server.catalog.catalog import Catalog
 from server.clock import new_id
 from server.db.database import Database
 from server.db.dry_run import DryRun
-from server.db.tables import IdempotencyKey, ProviderObject
+from server.db.tables import ProviderObject
 from server.enums import ProviderObjectKind
 from server.errors import Invalid, KeyReused, NotFound, NovitaError, ProviderNotFound, ProviderTimeout, Refused
 from server.idempotency import IdempotentRequest, KeyTaken, find_object, key_problems, reserve
@@ -116,9 +116,9 @@ async def settle_unconfirmed(
     for row in rows.scalars().all():
         found = await _new_of(account, row, await ids_of_name(ProviderObjectKind(row.kind), row.name))
         if found is None:
-            await _forget(account.database, row)
+            await forget(account.database, row)
         else:
-            await _record(account.database, row, found)
+            await record_created(account.database, row, found)
         settled += 1
     return settled
 
@@ -138,14 +138,12 @@ async def delete_object(
     await require_owner(account, kind, novita_id, by=by, is_server_admin=is_server_admin, exists=exists, path=path)
     if account.is_dry_run:
         return
-    with suppress(ProviderNotFound):
+    was_there = True
+    try:
         await call(send)
-    async with account.database.write() as session:
-        await session.execute(
-            update(ProviderObject)
-            .where(ProviderObject.kind == kind, ProviderObject.novita_id == novita_id)
-            .values(deleted_at=func.clock_timestamp())
-        )
+    except ProviderNotFound:
+        was_there = False
+    await record_deleted(account.database, kind, novita_id, by=by, was_there=was_there)
     log.info("provider_object.deleted", kind=kind, novita_id=novita_id, token_id=by.token_id)
 
 
@@ -166,10 +164,9 @@ async def require_owner(
             select(ProviderObject).where(
                 ProviderObject.kind == kind,
                 ProviderObject.novita_id == novita_id,
-                ProviderObject.deleted_at.is_(None),
             )
         )
-    if row is not None and row.project_id == by.project_id:
+    if row is not None and row.project_id == by.project_id and row.deleted_at is None:
         return
     if row is not None or not await exists():
         raise NotFound(NOUNS[kind], path)
@@ -205,7 +202,7 @@ async def _resume(account: Account, row: ProviderObject, creation: Creation) -> 
     ids = await creation.ids_of_name()
     found = await _new_of(account, row, ids)
     if found is not None:
-        await _record(account.database, row, found)
+        await record_created(account.database, row, found)
         return Created(found, replayed=True)
     async with account.database.write() as session:
         # Only one of several callers sends again, and only if the first call can no longer take effect.
@@ -235,11 +232,11 @@ async def _send(account: Account, row: ProviderObject, creation: Creation) -> st
     except NovitaError as error:
         if not error.is_certain_refusal:
             raise
-        await _forget(account.database, row)
+        await forget(account.database, row)
         refuse(error)
     if novita_id is None:
         novita_id = await _look_for_new(account, row, creation)
-    await _record(account.database, row, novita_id)
+    await record_created(account.database, row, novita_id)
     log.info("provider_object.created", kind=row.kind, novita_id=novita_id, token_id=row.created_by)
     return novita_id
 
@@ -287,22 +284,6 @@ async def _reserve(
         message = "An object of this name is being created; try again in a minute."
         raise Refused("CREATION_NOT_CONFIRMED", message, ("input", "name")) from None
     return row
-
-
-async def _record(database: Database, row: ProviderObject, novita_id: str) -> None:
-    async with database.write() as session:
-        await session.execute(
-            update(ProviderObject)
-            .where(ProviderObject.id == row.id, ProviderObject.novita_id.is_(None))
-            .values(novita_id=novita_id)
-        )
-
-
-async def _forget(database: Database, row: ProviderObject) -> None:
-    """Nothing was created, so the same key may be used again."""
-    async with database.write() as session:
-        await session.execute(delete(IdempotencyKey).where(IdempotencyKey.object_id == row.id))
-        await session.execute(delete(ProviderObject).where(ProviderObject.id == row.id))
 
 
 async def _find_accepted(database: Database, request: IdempotentRequest) -> ProviderObject | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from server.account.object_rows import Seen, record_changed
 from server.account.objects import Account, Creation, call, create_object, delete_object, require_owner
 from server.account.registry_auths import auth_problems
 from server.auth.caller import Caller
@@ -20,6 +21,7 @@ MAX_NOTE = 2047
 MAX_PRODUCTS = 100
 PAGE = 100
 PAGES_MAX = 20
+ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,10 @@ async def update_prewarm(
         await call(lambda: account.novita.edit_prewarm(novita_id, note=note))
     except ProviderNotFound:
         raise NotFound("prewarm", ("input", "id")) from None
-    return await _find(account, novita_id)
+    task = await _find(account, novita_id)
+    if task is not None:
+        await record_changed(account.database, KIND, seen(task), by=by)
+    return task
 
 
 async def delete_prewarm(account: Account, novita_id: str, *, by: Caller, is_server_admin: bool) -> None:
@@ -130,6 +135,15 @@ async def all_prewarms(account: Account) -> Sequence[Prewarm]:
 
 async def prewarm_quota(account: Account) -> PrewarmQuota:
     return await account.novita.prewarm_quota()
+
+
+async def all_seen(account: Account) -> list[Seen]:
+    return [seen(task) for task in await all_prewarms(account)]
+
+
+def seen(task: Prewarm) -> Seen:
+    is_over = task.state in ENDED
+    return Seen.of(task.id, task.name, task.note, is_over and task.state, is_over=is_over, state=task.state)
 
 
 async def ids_of(account: Account, name: str) -> set[str]:

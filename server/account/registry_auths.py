@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import SecretStr
 
+from server.account.object_rows import Seen
 from server.account.objects import Account, Creation, create_object, delete_object
 from server.auth.caller import Caller
 from server.catalog.catalog import RegistryAuth
@@ -81,6 +82,11 @@ async def auth_problems(account: Account, auth_id: str | None, *, by: Caller) ->
         message = f"There is no registry auth {auth_id}."
         return [Problem("REGISTRY_AUTH_NOT_FOUND", message, ("input", "registryAuthId"))]
     return []
+
+
+async def all_seen(account: Account) -> list[Seen]:
+    auths = await account.catalog.registry_auths(fresh=True)
+    return [Seen.of(auth.id, auth.name, auth.username) for auth in auths]
 
 
 async def ids_of(account: Account, name: str) -> set[str]:

@@ -1,9 +1,10 @@
 """Templates of the account: created, changed and deleted by the project that owns them."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
+from server.account.object_rows import Seen, record_changed
 from server.account.objects import Account, Creation, call, create_object, delete_object, require_owner
 from server.account.registry_auths import auth_problems
 from server.auth.caller import Caller
@@ -107,7 +108,9 @@ async def update_template(
         raise NotFound("template", ("input", "id")) from None
     finally:
         await account.catalog.forget_template(novita_id)
-    return await account.catalog.template(novita_id)
+    template = await account.catalog.template(novita_id)
+    await record_changed(account.database, KIND, seen(template), by=by)
+    return template
 
 
 async def delete_template(account: Account, novita_id: str, *, by: Caller, is_server_admin: bool) -> None:
@@ -121,6 +124,24 @@ async def delete_template(account: Account, novita_id: str, *, by: Caller, is_se
         send=lambda: account.novita.delete_template(novita_id),
     )
     await account.catalog.forget_template(novita_id)
+
+
+async def all_seen(account: Account) -> list[Seen]:
+    """The account's own; those of the provider have no project."""
+    return [seen(template) for template in await account.catalog.templates(channels=("private",), fresh=True)]
+
+
+def seen(template: Template) -> Seen:
+    """Without the values of variables, which may be secrets."""
+    return Seen.of(
+        template.id,
+        template.name,
+        *(template.image, template.image_auth_id, template.start_command, template.entrypoint, template.rootfs_gb),
+        [asdict(port) for port in template.ports],
+        [env.key for env in template.envs],
+        [asdict(tool) for tool in template.tools],
+        *(template.min_cuda_version, template.readme),
+    )
 
 
 async def ids_of(account: Account, name: str) -> set[str]:

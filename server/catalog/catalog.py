@@ -139,9 +139,13 @@ class Catalog:
         """Raises ProviderNotFound."""
         return (await self._templates.get(template_id, lambda: self._novita.template(template_id))).value
 
-    async def templates(self, *, name: str | None = None, channels: Sequence[str] = ()) -> Sequence[Template]:
+    async def templates(
+        self, *, name: str | None = None, channels: Sequence[str] = (), fresh: bool = False
+    ) -> Sequence[Template]:
         """All templates; `name` matches a part."""
         key = " ".join([*sorted(channels), name or ""])
+        if fresh:
+            await self._template_lists.drop(key)
         return await self._template_lists.get(key, lambda: self._all_templates(name, tuple(channels)))
 
     async def forget_template(self, template_id: str) -> None:

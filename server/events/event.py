@@ -51,24 +51,23 @@ class EventType(StrEnum):
     VOLUME_DELETED = "volume.deleted"
     VOLUME_FAILED = "volume.failed"  # it was not created, or is gone at the provider
     VOLUME_ORPHAN_FOUND = "volume.orphan_found"  # it exists although it was deleted; it is deleted again
+    REGISTRY_AUTH_CREATED = "registry_auth.created"
+    REGISTRY_AUTH_CHANGED = "registry_auth.changed"
+    REGISTRY_AUTH_DELETED = "registry_auth.deleted"  # by a caller, or outside of Pilotlight
+    TEMPLATE_CREATED = "template.created"
+    TEMPLATE_CHANGED = "template.changed"
+    TEMPLATE_DELETED = "template.deleted"
+    NETWORK_CREATED = "network.created"
+    NETWORK_CHANGED = "network.changed"
+    NETWORK_DELETED = "network.deleted"
+    PREWARM_CREATED = "prewarm.created"
+    PREWARM_CHANGED = "prewarm.changed"  # its note, or it has ended
+    PREWARM_DELETED = "prewarm.deleted"
 
 
+_PROJECT_OBJECTS = ("balance", "budget", "volume", "registry_auth", "template", "network", "prewarm")
 # About a project, not about one of its instances.
-PROJECT_EVENTS = frozenset(
-    {
-        EventType.BALANCE_LOW,
-        EventType.BUDGET_THRESHOLD,
-        EventType.BUDGET_EXHAUSTED,
-        EventType.BUDGET_RESET,
-        EventType.VOLUME_CREATING,
-        EventType.VOLUME_AVAILABLE,
-        EventType.VOLUME_CHANGED,
-        EventType.VOLUME_DELETING,
-        EventType.VOLUME_DELETED,
-        EventType.VOLUME_FAILED,
-        EventType.VOLUME_ORPHAN_FOUND,
-    }
-)
+PROJECT_EVENTS = frozenset(each for each in EventType if each.value.partition(".")[0] in _PROJECT_OBJECTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import structlog
 
 from server.account.balance import warn_if_low
+from server.account.object_sync import reconcile_objects
 from server.account.objects import Account
 from server.account.settle import settle_objects
 from server.account.volume_sync import reconcile_volumes
@@ -29,6 +30,7 @@ async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
     try:
         report = await compare_all(ctx.services.database, ctx.novita, gone_grace=ctx.settings.gone_grace)
         settled = await settle_objects(account)
+        objects = await reconcile_objects(account, gone_grace=ctx.settings.gone_grace)
         volumes = await reconcile_volumes(ctx.services.database, ctx.novita, gone_grace=ctx.settings.gone_grace)
     except NovitaError as error:
         # The next scheduled run does the same work.
@@ -46,6 +48,7 @@ async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
         in_doubt=report.in_doubt,
         lost=report.lost,
         settled_objects=settled,
+        changed_objects=objects,
         volumes=volumes,
         lifetimes_without_job=unarmed,
         ledger_repaired=report.ledger,

@@ -15,6 +15,7 @@ from server.novita.client import NovitaClient
 from server.novita.models import CreateInstance
 from tests.support.log_config import kept_log_config
 from tests.support.processes import Up, control, free_port, pilotlight, run
+from tests.support.waiting import until
 from tests.support.watcher import CREATE, GraphQLClient
 
 
@@ -135,6 +136,32 @@ async def test_the_simulator_alone_remembers_its_world(tmp_path: Path):
                     product = next(each for each in await novita.products() if each.is_deployable)
                     await novita.create_instance(CreateInstance("kept", product.id, "nginx", rootfs_gb=60))
             assert await simulator.stop() == 0
+
+
+async def test_the_simulator_plays_the_scenario_that_it_is_given(tmp_path: Path):
+    day = tmp_path / "day.toml"
+    day.write_text('[[step]]\nat = "2s"\ncall = "POST /dialect"\nbody = {first_page = "0"}\n')
+    async with pilotlight("simulate", "--port", "0", "--speed", "100", "--scenario", str(day)) as simulator:
+        await simulator.says("nothing real is created")
+        url = next(word for word in simulator.said.split() if word.startswith("http://"))
+
+        async def is_played() -> bool:
+            return (await control(url, "dialect"))["first_page"] == "0"
+
+        await until(is_played)
+        assert await simulator.stop() == 0
+
+
+def test_a_scenario_with_a_mistake_is_refused_at_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    day = tmp_path / "day.toml"
+    day.write_text('[[step]]\ncall = "POST /nothing"\n')
+
+    code = run_in_process("simulate", "--port", "0", "--scenario", str(day), monkeypatch=monkeypatch)
+
+    expected = f"the scenario is not right: {day}, step 1: there is no call 'POST /nothing'; see docs/simulator.md"
+    assert (code, capsys.readouterr().err) == (1, f"pilotlight: {expected}\n")
 
 
 def test_an_unknown_dialect_is_refused_at_start(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

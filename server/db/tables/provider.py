@@ -92,7 +92,11 @@ class ProviderObject(Base):
     created_at: Mapped[CreatedAt]
     # When the provider was last called to create it.
     asked_at: Mapped[CreatedAt]
+    # A gone object has both: `missing_since` tells it from one that a caller deleted.
     deleted_at: Mapped[datetime | None]
+    missing_since: Mapped[datetime | None]
+    # Digest of what the provider last showed, without secrets: a difference is a change.
+    seen: Mapped[str | None]
 
 
 class ProviderBudget(Base):

@@ -18,6 +18,7 @@ from server.instances.drafts import name_problems
 from server.instances.env import sealed, secret_names
 from server.instances.markers import marker_of
 from server.instances.provider.drift import start_monitoring
+from server.instances.provider.mounts import record_mounts
 from server.instances.provider.reader import ProviderReader
 from server.instances.provider.settle import link_found
 from server.instances.provider.snapshot import ProviderSnapshot
@@ -106,6 +107,7 @@ async def _write(session: AsyncSession, fields: dict[str, Any], remote: RemoteIn
         )
     else:
         await start_monitoring(session, instance, kind=OperationKind.START, cause=cause, reason="ADOPTED")
+    await record_mounts(session, [remote], cause=cause)
     return await transitions.lock(session, instance.id)
 
 

@@ -35,6 +35,7 @@ from server.instances.provider.drift import (
     may_recover,
 )
 from server.instances.provider.ledger_repair import repair_entries
+from server.instances.provider.mounts import record_all_mounts
 from server.instances.provider.settle import settle_later
 from server.instances.provider.snapshot import ProviderSnapshot, snapshots
 from server.instances.provider.states import MachineState, observed_columns, state_of
@@ -91,12 +92,14 @@ async def reconcile(
     Raises MassDisappearance, and then changes nothing.
     """
     asked_at = now()
-    listed = {each.id: each for each in snapshots(await novita.all_instances(), asked_at=asked_at)}
+    remotes = await novita.all_instances()
+    listed = {each.id: each for each in snapshots(remotes, asked_at=asked_at)}
     # Read after the list: the machine of a row that is newer than the list is polled by id, not taken for gone.
     rows = await _rows(database, project_id=None)
     unlisted = await _look_for_unlisted(novita, rows, listed)
     changes = await _apply_all(database, rows, listed | unlisted, gone_grace=gone_grace, cause=transitions.Cause())
     ledger = await repair_entries(database, listed | unlisted)
+    await record_all_mounts(database, remotes)
     unlinked = await unlinked_machines(database, listed.values())
     for machine in unlinked:
         if machine.origin is Origin.ORPHAN and _is_staying(machine.snapshot):
@@ -123,6 +126,7 @@ async def sync_project(
     rows = await _rows(database, project_id=project_id)
     unlisted = await _look_for_unlisted(novita, rows, listed)
     changes = await _apply_all(database, rows, listed | unlisted, gone_grace=gone_grace, cause=cause)
+    await record_all_mounts(database, remotes)
     return Report(len(rows), changes, Counter(), in_doubt=0, lost=0)
 
 
