@@ -16,6 +16,7 @@ from server.db.tables import Instance, Operation
 from server.events import outbox
 from server.events.event import EventType
 from server.webhooks import deliveries
+from server.webhooks.delivery_rows import delivery_row
 
 Row = TypeVar("Row", Instance, Operation)
 
@@ -49,7 +50,7 @@ def event_rows(
     if not deliveries.is_delivered_event(instance, type):
         return EventRows(event, None)
     snapshot = data.get("instance") or snapshot_of(instance)
-    return EventRows(event, deliveries.delivery_row(instance, event, type=type, snapshot=snapshot))
+    return EventRows(event, delivery_row(instance, event, type=type, snapshot=snapshot))
 
 
 async def record(session: AsyncSession, rows: EventRows) -> None:

@@ -3,24 +3,25 @@
 All waits use the database's clock: a process with a wrong clock must not delay messages of others.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Select, delete, func, select, text, update
+from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import new_id, now
 from server.db.database import after_commit
 from server.db.tables import Delivery, DeliveryAttempt, DeliveryStatus, Instance
 from server.errors import NotFound
-from server.events.event import Event, EventType
+from server.events.event import EventType
 from server.observe import metrics
 from server.queue.control import make_due_now, make_keys_due_now
 from server.queue.enqueue import enqueue
 from server.queue.kinds import SendProjectWebhook, SendWebhook
-from server.webhooks.payload import event_body, test_body
+from server.webhooks.delivery_rows import TEST_EVENT, new_row
+from server.webhooks.payload import test_body
 from server.webhooks.sender import DeliveryResult, retry_delay
 
 DELIVERED_EVENTS = frozenset(
@@ -46,37 +47,11 @@ DELIVERED_EVENTS = frozenset(
 )
 # Literal, like the condition of the partial index: the planner can't match a parameter with it.
 PENDING_IN_ORDER: ColumnElement[bool] = text("delivery.status = 'PENDING' AND delivery.keeps_order")  # type: ignore[assignment]
-TEST_EVENT = "webhook.test"
 WEBHOOK_DISABLED = "WEBHOOK_DISABLED"
 
 
 def is_delivered_event(instance: Instance, type: EventType) -> bool:
     return instance.webhook_url is not None and instance.webhook_disabled_at is None and type in DELIVERED_EVENTS
-
-
-def delivery_row(
-    instance: Instance, event: Mapping[str, Any], *, type: EventType, snapshot: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The column values of an event's delivery."""
-    body = event_body(
-        event_id=event["id"],
-        type=type,
-        occurred_at=now(),
-        instance_id=instance.id,
-        operation_id=event["operation_id"],
-        caused_by=event["caused_by"],
-        data=event["data"],
-        instance=snapshot,
-    )
-    return _new_row(
-        new_id(),
-        instance.project_id,
-        str(instance.webhook_url),
-        type,
-        body,
-        instance_id=instance.id,
-        event_id=event["id"],
-    )
 
 
 async def insert_delivery(session: AsyncSession, row: dict[str, Any]) -> Delivery:
@@ -92,7 +67,7 @@ async def insert_test_delivery(session: AsyncSession, project_id: UUID, url: str
     """Insert a test message, sent once."""
     delivery_id = new_id()
     body = test_body(delivery_id=delivery_id, at=now())
-    return await insert_delivery(session, _new_row(delivery_id, project_id, url, TEST_EVENT, body))
+    return await insert_delivery(session, new_row(delivery_id, project_id, url, TEST_EVENT, body))
 
 
 async def redeliver(session: AsyncSession, delivery_id: UUID, *, project_id: UUID) -> Delivery:
@@ -101,11 +76,16 @@ async def redeliver(session: AsyncSession, delivery_id: UUID, *, project_id: UUI
     A pending one keeps its place: all pending deliveries in its order are attempted now.
     """
     result = await session.execute(
-        select(Delivery).where(Delivery.id == delivery_id, Delivery.project_id == project_id).with_for_update()
+        select(Delivery).where(Delivery.id == delivery_id, Delivery.project_id == project_id)
     )
     delivery = result.scalar_one_or_none()
     if delivery is None:
         raise NotFound("delivery", ("input", "id"))
+    wanted = Delivery.id == delivery_id
+    if not _is_alone(delivery):
+        wanted = or_(wanted, and_(*_in_one_order(delivery), Delivery.status == DeliveryStatus.PENDING))
+    if delivery not in await _lock_in_order(session, wanted):
+        raise NotFound("delivery", ("input", "id"))  # it was old, and has been removed
     if delivery.status == DeliveryStatus.PENDING:
         await _make_due_now(session, delivery)
         return delivery
@@ -121,7 +101,7 @@ async def redeliver(session: AsyncSession, delivery_id: UUID, *, project_id: UUI
 
 async def time_until_turn(session: AsyncSession, delivery: Delivery) -> timedelta | None:
     """Time until the next attempt of the delivery that must arrive before this one; None if this one is next."""
-    if not delivery.keeps_order or (delivery.instance_id is None and delivery.project_webhook_id is None):
+    if not delivery.keeps_order or _is_alone(delivery):
         return None
     result = await session.execute(select_predecessor(delivery))
     return result.scalar_one_or_none()
@@ -199,24 +179,34 @@ async def give_up(session: AsyncSession, delivery_id: UUID, code: str) -> None:
 
 async def give_up_others(session: AsyncSession, delivery: Delivery) -> None:
     """End all other pending deliveries of the instance to this URL: the receiver wants no more."""
-    await give_up_all(
-        session,
-        Delivery.instance_id == delivery.instance_id,
-        Delivery.url == delivery.url,
-        Delivery.id != delivery.id,
-        error=WEBHOOK_DISABLED,
-    )
+    receiver = (Delivery.instance_id == delivery.instance_id, Delivery.url == delivery.url)
+    await give_up_all(session, *receiver, error=WEBHOOK_DISABLED, but=delivery.id)
 
 
-async def give_up_all(session: AsyncSession, *conditions: ColumnElement[bool], error: str) -> None:
-    """End all pending deliveries that match as failed."""
-    given_up = await session.execute(
+async def give_up_all(
+    session: AsyncSession, *conditions: ColumnElement[bool], error: str, but: UUID | None = None
+) -> None:
+    """End all pending deliveries that match as failed, `but` one, which the caller ends; it is locked in its place."""
+    pending = await _lock_in_order(session, Delivery.status == DeliveryStatus.PENDING, *conditions)
+    ended = [each.id for each in pending if each.id != but]
+    await session.execute(
         update(Delivery)
-        .where(Delivery.status == DeliveryStatus.PENDING, *conditions)
+        .where(Delivery.id.in_(ended))
         .values(status=DeliveryStatus.FAILED, error_code=error, finished_at=now(), next_attempt_at=None)
-        .returning(Delivery.id)
     )
-    _count_end(session, DeliveryStatus.FAILED, many=len(given_up.all()))
+    _count_end(session, DeliveryStatus.FAILED, many=len(ended))
+
+
+async def _lock_in_order(session: AsyncSession, *conditions: ColumnElement[bool]) -> Sequence[Delivery]:
+    """Lock several in the order of `seq`. All that lock more than one do it so: no deadlocks."""
+    locked = await session.execute(
+        select(Delivery)
+        .where(*conditions)
+        .order_by(Delivery.seq)
+        .with_for_update(key_share=True)
+        .execution_options(populate_existing=True)
+    )
+    return locked.scalars().all()
 
 
 async def record_error(session: AsyncSession, delivery_id: UUID, code: str) -> None:
@@ -258,7 +248,7 @@ async def _lock_pending(session: AsyncSession, delivery_id: UUID) -> tuple[Deliv
 
 
 async def _make_due_now(session: AsyncSession, delivery: Delivery) -> None:
-    if delivery.instance_id is None and delivery.project_webhook_id is None:
+    if _is_alone(delivery):
         return
     changed = await session.execute(
         update(Delivery)
@@ -273,6 +263,11 @@ async def _make_due_now(session: AsyncSession, delivery: Delivery) -> None:
         await make_keys_due_now(session, [job_key(id) for id in changed.scalars()])
 
 
+def _is_alone(delivery: Delivery) -> bool:
+    """A test message: it is in no order."""
+    return delivery.instance_id is None and delivery.project_webhook_id is None
+
+
 def _in_one_order(delivery: Delivery) -> tuple[ColumnElement[bool], ...]:
     """The deliveries that are sent in order with this one: of one receiver, about one instance or about none."""
     if delivery.project_webhook_id is None:
@@ -281,50 +276,6 @@ def _in_one_order(delivery: Delivery) -> tuple[ColumnElement[bool], ...]:
         Delivery.project_webhook_id == delivery.project_webhook_id,
         Delivery.subject_id.is_not_distinct_from(delivery.subject_id),
     )
-
-
-def _new_row(
-    id: UUID,
-    project_id: UUID,
-    url: str,
-    type: str,
-    body: str,
-    *,
-    instance_id: UUID | None = None,
-    event_id: UUID | None = None,
-) -> dict[str, Any]:
-    """The columns that the batched statement of creates writes, too."""
-    return {
-        "id": id,
-        "project_id": project_id,
-        "instance_id": instance_id,
-        "event_id": event_id,
-        "event_type": type,
-        "url": url,
-        "body": body,
-        "status": DeliveryStatus.PENDING,
-        "keeps_order": type != TEST_EVENT,
-        "attempts": 0,
-        "counted": 0,
-    }
-
-
-def project_delivery_row(
-    event: Event, *, webhook_id: UUID, url: str, snapshot: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    """The column values of an event's delivery to a webhook of its project."""
-    body = event_body(
-        event_id=event.id,
-        type=event.type,
-        occurred_at=event.occurred_at,
-        instance_id=event.instance_id,
-        operation_id=event.operation_id,
-        caused_by=event.caused_by,
-        data=event.data,
-        instance=snapshot,
-    )
-    row = _new_row(new_id(), event.project_id, url, event.type, body, event_id=event.id)
-    return {**row, "project_webhook_id": webhook_id, "subject_id": event.instance_id}
 
 
 def job_key(delivery_id: UUID) -> str:

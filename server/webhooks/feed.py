@@ -24,7 +24,8 @@ from server.events.replay import IS_KEPT
 from server.queue.enqueue import enqueue_many
 from server.queue.kinds import SendProjectWebhook
 from server.tasks import stop_task
-from server.webhooks.deliveries import job_key, project_delivery_row
+from server.webhooks.deliveries import job_key
+from server.webhooks.delivery_rows import project_delivery_row
 
 log = structlog.get_logger(__name__)
 

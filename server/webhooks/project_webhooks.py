@@ -97,9 +97,7 @@ async def disable(session: AsyncSession, delivery: Delivery) -> None:
         return
     webhook.disabled_at = webhook.disabled_at or now()
     log.info("webhook.disabled", project_webhook_id=webhook.id)
-    await give_up_all(
-        session, Delivery.project_webhook_id == webhook.id, Delivery.id != delivery.id, error=WEBHOOK_DISABLED
-    )
+    await give_up_all(session, Delivery.project_webhook_id == webhook.id, error=WEBHOOK_DISABLED, but=delivery.id)
 
 
 async def get_webhooks(database: Database, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, ProjectWebhookRow]:

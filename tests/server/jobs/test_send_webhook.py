@@ -1,5 +1,7 @@
 """Deliveries: committed with their event, signed, in order, retried until delivered or dead."""
 
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -7,7 +9,9 @@ from uuid import UUID
 import orjson
 import pytest
 from aiohttp import web
+from sqlalchemy import text
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
 from server.db.tables import Delivery, DeliveryStatus
@@ -392,6 +396,43 @@ async def test_redelivery_sends_a_waiting_queue_at_once(world: World, receiver: 
     await until(all_arrived)
     assert receiver.types == ["instance.health_checking", "instance.health_checking", "instance.ready"]
     assert [each[1] for each in await rows(world, instance_id)] == ["DELIVERED", "DELIVERED"]
+
+
+async def redeliver_last(world: World, session: AsyncSession, ids: Sequence[UUID]) -> None:
+    await deliveries.redeliver(session, ids[-1], project_id=world.caller.project_id)
+
+
+async def give_up_but_first(_: World, session: AsyncSession, ids: Sequence[UUID]) -> None:
+    first = await session.get_one(Delivery, ids[0])
+    await deliveries.give_up_others(session, first)
+    await deliveries.give_up(session, first.id, "HTTP_410")
+
+
+@pytest.mark.parametrize("change", [redeliver_last, give_up_but_first])
+async def test_deliveries_are_locked_from_the_first_to_the_last(
+    world: World,
+    receiver: Receiver,
+    change: Callable[[World, AsyncSession, Sequence[UUID]], Awaitable[None]],
+):
+    """Two changes that lock in different orders would wait for each other."""
+    instance_id = await put_through(world, receiver.url, S.HEALTH_CHECKING, S.READY)
+    in_order = "SELECT id FROM delivery WHERE instance_id = $1 ORDER BY seq"
+    ids = [row["id"] for row in await world.rows(in_order, instance_id)]
+    lock = "SELECT FROM delivery WHERE id = '{}' FOR NO KEY UPDATE NOWAIT"
+
+    async def change_all() -> None:
+        async with world.database.write() as session:
+            await change(world, session, ids)
+
+    async with world.database.write() as session:
+        await session.execute(text(lock.format(ids[0])))
+        changing = asyncio.create_task(change_all())
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        await until(lambda: world.value(waiting))
+        await session.execute(text(lock.format(ids[1])))  # the change holds none while it waits for the first
+    await changing
 
 
 async def test_another_projects_delivery_cannot_be_sent_again(world: World, receiver: Receiver):
