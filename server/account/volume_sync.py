@@ -36,12 +36,14 @@ async def reconcile_volumes(database: Database, novita: NovitaClient, *, gone_gr
     volumes = await _compared(database, [marker for each in listed if (marker := marker_of(each.name))])
     present = [each for each in volumes if each.status in (VolumeStatus.AVAILABLE, VolumeStatus.FAILED)]
     missing = [each for each in present if each.status == VolumeStatus.AVAILABLE and each.novita_id not in by_id]
-    if is_mass(len(missing), len(present)):
+    is_believed = not is_mass(len(missing), len(present))
+    if not is_believed:
         log.error("volumes.mass_disappearance", missing=len(missing), rows=len(present))
-        return len(volumes)
     for volume in present:
-        await _apply(database, volume.id, by_id.get(volume.novita_id or ""), gone_grace=gone_grace)
-    for volume in volumes:
+        listed_as = by_id.get(volume.novita_id or "")
+        if is_believed or listed_as is not None:  # what is there is there, whatever the list lacks
+            await _apply(database, volume.id, listed_as, gone_grace=gone_grace)
+    for volume in volumes if is_believed else ():
         if volume.status == VolumeStatus.DELETED:
             await _remove_orphans(database, novita, volume, listed)
     return len(volumes)

@@ -60,8 +60,9 @@ class GraphQLEndpoint:
             await HttpExchange(self.service, scope, headers, request_id, self._origins).run(receive, send)
 
     async def check_caller(self, scope: Scope) -> None:
-        """For an endpoint beside this one: raise HttpError unless the origin is allowed and the token is valid."""
-        await HttpExchange(self.service, scope, _headers(scope), "", self._origins).check_caller()
+        """For an endpoint beside this one: raise HttpError unless origin, token and rate allow one more request."""
+        exchange = HttpExchange(self.service, scope, _headers(scope), "", self._origins)
+        await exchange.check_rate(await exchange.check_caller())
 
 
 class HttpExchange:
@@ -111,7 +112,7 @@ class HttpExchange:
         is_stream = self._media_type == STREAM
         caller = await self.check_caller()
         if not is_stream:
-            await self._check_rate(caller)
+            await self.check_rate(caller)
         settings = self._service.settings
         limit = settings.socket_message_bytes if is_stream else settings.request_body_limit
         request = await read_http_request(self._scope, self._headers, receive, max_bytes=limit)
@@ -195,7 +196,8 @@ class HttpExchange:
             connection.admit()  # its limits are those of the token from now on
         return caller
 
-    async def _check_rate(self, caller: Caller) -> None:
+    async def check_rate(self, caller: Caller) -> None:
+        """Raises HttpError."""
         wait = self._service.take_request(caller)
         if wait is not None:
             await self._service.rate_limiter.delay_refusal(caller)

@@ -83,6 +83,9 @@ async def _is_gone(volume: Volume, novita_id: str, ctx: JobContext) -> bool:
                 await rows.change(session, volume.id, None, accepted)
         is_accepted = True
     if any(each.id == novita_id for each in await ctx.novita.all_network_storages()):
+        if volume.missing_since is not None:  # the answer before was wrong: GONE_GRACE begins anew
+            async with ctx.write() as session:
+                await rows.change(session, volume.id, None, {"missing_since": None})
         return False
     async with ctx.write() as session:
         missing_since = volume.missing_since or await rows.database_time(session)

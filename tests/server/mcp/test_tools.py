@@ -175,6 +175,18 @@ async def test_callers_without_a_valid_token_or_of_another_origin_get_nothing(ru
             assert response.status == 403
 
 
+async def test_requests_beyond_the_rate_are_refused_whatever_they_ask_for(api: Api):
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    headers = {"authorization": f"Bearer {api.token}", "accept": "application/json, text/event-stream"}
+    runtime = api.server.runtime
+    async with serving(runtime.database_url, api.server.simulator, request_rate_limit=2) as server:
+        url = f"http://{server.address}/mcp"
+        answers = [await server.http.post(url, json=body, headers=headers) for _ in range(3)]
+
+    assert [each.status for each in answers] == [200, 200, 429]
+    assert int(answers[-1].headers["retry-after"]) in range(1, 61)
+
+
 @pytest.mark.parametrize("token", ["pl_wrong", None])
 async def test_no_stream_is_opened_that_stays_empty(running: Up, token: str | None):
     headers = {"authorization": f"Bearer {token or running.token}", "accept": "text/event-stream"}

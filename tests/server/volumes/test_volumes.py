@@ -310,6 +310,23 @@ async def test_a_delete_does_not_believe_a_not_found_at_once(api: Api):
     assert storages(api) == {}
 
 
+async def test_a_delete_that_sees_the_volume_again_waits_for_the_whole_grace_anew(api: Api):
+    volume = await available(api)
+    await send(api, "deleteVolume", id=volume["id"])
+    # Missing an hour ago, as the provider said; now it is listed, and refuses to delete it as if it were not there.
+    await api.world.execute("UPDATE volume SET missing_since = now() - interval '1 hour'")
+    api.world.faults(
+        Fault(FaultKind.ERROR, routes=(DELETE,), status=404, reason="NOT_FOUNT", message="network storage not found")
+    )
+
+    await api.world.hurry()
+    await api.world.work_once()
+
+    assert await api.world.value("SELECT missing_since FROM volume") is None
+    assert await has_status(api, volume["id"], "DELETING")
+    assert len(storages(api)) == 1
+
+
 async def test_a_final_refusal_fails_the_volume_with_its_reason(api: Api):
     api.world.faults(
         Fault(FaultKind.ERROR, routes=(CREATE,), status=400, reason="NETWORK_STORAGE_TOO_LARGE", message="too large")
@@ -347,6 +364,19 @@ async def test_when_most_volumes_seem_to_be_gone_the_list_is_not_believed(api: A
     storages(api).clear()
     await reconcile(api)
     assert [await has_status(api, volume["id"], "AVAILABLE") for volume in volumes] == [True] * 4
+
+
+async def test_a_volume_that_is_listed_while_most_are_not_counts_as_present(api: Api):
+    volumes = [await available(api, name=f"data-{number}") for number in range(4)]
+    await api.world.execute("UPDATE volume SET missing_since = now() - interval '1 day'")
+    for each in volumes[1:]:
+        storages(api).pop(each["novitaId"])
+
+    await reconcile(api)
+
+    left = await api.world.rows("SELECT name FROM volume WHERE missing_since IS NULL")
+    assert [row["name"] for row in left] == ["data-0"]
+    assert [(await read(api, each["id"]))["status"] for each in volumes] == ["AVAILABLE"] * 4
 
 
 async def test_reconcile_deletes_what_should_be_deleted_and_starts_lost_jobs(api: Api):
