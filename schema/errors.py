@@ -11,6 +11,7 @@ from strawberry.types.field import StrawberryField
 
 from schema import ids
 from schema.context import Info
+from schema.scalars import BigInt
 from schema.types.money import BillingMode, Money, money
 from schema.types.operation import HELP, Operation
 from server import errors
@@ -18,6 +19,8 @@ from server.clock import now
 from server.conversion import convert
 from server.db import tables
 from server.error_codes import help_of
+from server.spend import refusals
+from server.spend.refusals import QuotaExceeded
 
 
 @strawberry.interface(description="Why a mutation was refused. A refused mutation changes nothing.")
@@ -97,6 +100,19 @@ class BudgetExceeded(MutationError):
     resets_at: datetime | None = strawberry.field(description="When its next period begins; null: it has none.")
 
 
+@strawberry.type(description="A quota of the project, of a label or of the token would be exceeded.")
+class ProjectQuotaExceeded(MutationError):
+    quota_id: strawberry.ID = strawberry.field(description="Id of the quota.")
+    limit: str = strawberry.field(description="maxInstances, maxGpus or maxPricePerHour.")
+    used: BigInt = strawberry.field(description="What counts now; a price is in millionths of a dollar.")
+    maximum: BigInt = strawberry.field(description="What the quota allows.")
+
+
+@strawberry.type(description="The token is for other products or regions.")
+class TokenLimitExceeded(MutationError):
+    limit: str = strawberry.field(description="Field of the token's limits: productNames or regions.")
+
+
 @strawberry.type(description="Too many creates of the project wait for their turn already.")
 class QueueFull(MutationError):
     retry_at: datetime = strawberry.field(description="When there will probably be room again.")
@@ -129,6 +145,8 @@ ALL_ERRORS: list[type[MutationError]] = [
     NotCancellable,
     LifetimeAbovePolicy,
     BudgetExceeded,
+    ProjectQuotaExceeded,
+    TokenLimitExceeded,
     QueueFull,
     ApiError,
 ]
@@ -191,6 +209,18 @@ async def errors_of(refused: errors.Refused, info: Info) -> Sequence[MutationErr
                     resets_at=refused.resets_at,
                 )
             ]
+        case QuotaExceeded():
+            return [
+                ProjectQuotaExceeded(
+                    **common,
+                    quota_id=strawberry.ID(ids.format_id(ids.QUOTA, refused.quota_id)),
+                    limit=refused.limit,
+                    used=BigInt(refused.used),
+                    maximum=BigInt(refused.allowed),
+                )
+            ]
+        case refusals.TokenLimitExceeded():
+            return [TokenLimitExceeded(**common, limit=refused.limit)]
         case errors.QueueFull():
             return [QueueFull(**common, retry_at=now() + refused.retry_after)]
         case errors.NoCapacity():

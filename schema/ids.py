@@ -17,6 +17,7 @@ DELIVERY = "dlv"
 WEBHOOK = "hook"
 PROJECT = "prj"
 BUDGET = "bud"
+QUOTA = "quo"
 TEMPLATE = "tpl"
 REGISTRY_AUTH = "auth"
 PRODUCT = "prod"
@@ -38,6 +39,7 @@ NOUNS = {
     PROJECT: "project",
     VOLUME: "volume",
     BUDGET: "budget",
+    QUOTA: "quota",
 }
 
 

@@ -26,6 +26,7 @@ from server.db.tables import (
     ProbeRow,
     ProjectRow,
     ProjectWebhookRow,
+    Quota,
     TokenRow,
     VolumeRow,
 )
@@ -40,7 +41,9 @@ from server.instances.queries import operations as reads
 from server.probes.results import read_results
 from server.queue.queries import JobView, get_jobs
 from server.spend.budgets import get_budgets
+from server.spend.quotas import QuotaUsage, get_quotas, read_quota_usage
 from server.spend.report import InstanceSpend, Summary, read_instances, read_summaries
+from server.spend.token_allowance import read_allowances
 from server.spend.usage import Usage, read_usage
 from server.webhooks.project_webhooks import get_webhooks
 from server.webhooks.queries import attempts_of, get_deliveries
@@ -127,6 +130,26 @@ class Loaders:
             budgets = await get_budgets(session, ids, project_id=self._project_id)
             by_id = await read_usage(session, list(budgets.values()))
         return [by_id.get(id) or Usage.none() for id in ids]
+
+    @_loader
+    async def quota(self, ids: list[UUID]) -> list[Quota | None]:
+        async with self._database.read() as session:
+            by_id = await get_quotas(session, ids, project_id=self._project_id)
+        return [by_id.get(id) for id in ids]
+
+    @_loader
+    async def quota_usage(self, ids: list[UUID]) -> list[QuotaUsage]:
+        """Of a quota that was removed meanwhile: nothing."""
+        async with self._database.read() as session:
+            quotas = await get_quotas(session, ids, project_id=self._project_id)
+            by_id = await read_quota_usage(session, list(quotas.values()))
+        return [by_id.get(id) or QuotaUsage() for id in ids]
+
+    @_loader
+    async def token_allowance(self, token_ids: list[UUID]) -> list[tuple[Budget | None, Quota | None]]:
+        async with self._database.read() as session:
+            by_id = await read_allowances(session, token_ids)
+        return [by_id.get(id, (None, None)) for id in token_ids]
 
     @_loader
     async def spend_summary(self, project_ids: list[UUID]) -> list[tuple[Summary, Cursor]]:

@@ -19,6 +19,7 @@ from schema.mutations.lifecycle import LifecycleMutations
 from schema.mutations.lifetimes import LifetimeMutations
 from schema.mutations.networks import NetworkMutations
 from schema.mutations.operations import OperationMutations
+from schema.mutations.quotas import QuotaMutations
 from schema.mutations.tokens import TokenMutations
 from schema.mutations.volumes import VolumeMutations
 from schema.mutations.webhooks import WebhookMutations
@@ -78,6 +79,7 @@ class Mutation(
     NetworkMutations,
     VolumeMutations,
     BudgetMutations,
+    QuotaMutations,
     TokenMutations,
 ):
     pass

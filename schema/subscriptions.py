@@ -22,7 +22,7 @@ from schema.types.instance import Instance
 from schema.types.job import JobStats
 from schema.types.log import InstanceLog
 from schema.types.operation import Operation
-from schema.types.spend import SpendSummary
+from schema.types.spend.report import SpendSummary
 from server.db import tables
 from server.enums import OPEN_OPERATION, InstanceStatus, Role
 from server.errors import CursorExpired, NotFound, Refused

@@ -25,7 +25,7 @@ _FRAGMENTS = {
     "LifetimePolicy": """fragment LifetimePolicyFields on LifetimePolicy { defaultIdle { ...IdleLimitFields } defaultMaxDuration maxDurationAtMost required }""",
     "LifetimeStep": """fragment LifetimeStepFields on LifetimeStep { action at reason }""",
     "Money": """fragment MoneyFields on Money { amountMicros currency }""",
-    "MutationError": """fragment MutationErrorFields on MutationError { __typename code help message path ... on BudgetExceeded { budgetId budgetName needed { ...MoneyFields } remaining { ...MoneyFields } resetsAt } ... on CountDiffers { actual expected } ... on InvalidTransition { allowed current } ... on LifetimeAbovePolicy { atMost } ... on NoCapacity { attempts { ...PlacementRefusalFields } } ... on NotCancellable { operation { ...OperationFields } } ... on OperationInProgress { operation { ...OperationFields } } ... on QueueFull { retryAt } ... on VersionConflict { currentVersion } }""",
+    "MutationError": """fragment MutationErrorFields on MutationError { __typename code help message path ... on BudgetExceeded { budgetId budgetName needed { ...MoneyFields } remaining { ...MoneyFields } resetsAt } ... on CountDiffers { actual expected } ... on InvalidTransition { allowed current } ... on LifetimeAbovePolicy { atMost } ... on NoCapacity { attempts { ...PlacementRefusalFields } } ... on NotCancellable { operation { ...OperationFields } } ... on OperationInProgress { operation { ...OperationFields } } ... on ProjectQuotaExceeded { limit maximum quotaId used } ... on QueueFull { retryAt } ... on TokenLimitExceeded { limit } ... on VersionConflict { currentVersion } }""",
     "Operation": """fragment OperationFields on Operation { action attempts { ...AttemptFields } createdAt error { ...OperationErrorFields } estimatedReadyAt finishedAt id kind lastError { ...OperationErrorFields } phase progress queue { ...QueuePlaceFields } reason startedAt status version }""",
     "OperationError": """fragment OperationErrorFields on OperationError { code exitCode help message retryable }""",
     "OperationSnapshot": """fragment OperationSnapshotFields on OperationSnapshot { action createdAt error { ...OperationErrorFields } estimatedReadyAt finishedAt kind lastError { ...OperationErrorFields } operationId phase progress reason startedAt status version }""",
@@ -33,6 +33,7 @@ _FRAGMENTS = {
     "Port": """fragment PortFields on Port { port type }""",
     "Product": """fragment ProductFields on Product { cpuPerGpu fetchedAt id inventory isAvailable isSpotAvailable kind maxRootfsSizeGb memoryGbPerGpu minRootfsSizeGb name novitaId pricePerGpuHour { ...MoneyFields } region { ...RegionFields } spotPricePerGpuHour { ...MoneyFields } stale vramGb }""",
     "QueuePlace": """fragment QueuePlaceFields on QueuePlace { position startsAt }""",
+    "Quota": """fragment QuotaFields on Quota { createdAt id maxGpus maxInstances maxPricePerHour { ...MoneyFields } scope { ...BudgetScopeFields } usedGpus usedInstances usedPricePerHour { ...MoneyFields } }""",
     "Quote": """fragment QuoteFields on Quote { best { ...QuoteCandidateFields } candidates { ...QuoteCandidateFields } errors { ...MutationErrorFields } fetchedAt pricePerHour { ...MoneyFields } rootfsSizeGb stale }""",
     "QuoteCandidate": """fragment QuoteCandidateFields on QuoteCandidate { accepted billingMode pricePerHour { ...MoneyFields } productId rank reasonCode reasonMessage region }""",
     "Region": """fragment RegionFields on Region { clusterId code gpuTypes place supportsNetworkStorage supportsNetworks }""",
@@ -40,7 +41,8 @@ _FRAGMENTS = {
     "SpendPart": """fragment SpendPartFields on SpendPart { amount { ...MoneyFields } key paidTime }""",
     "SpendReport": """fragment SpendReportFields on SpendReport { groups { ...SpendPartFields } paidTime total { ...MoneyFields } }""",
     "SshAccess": """fragment SshAccessFields on SshAccess { command isRunning password }""",
-    "Token": """fragment TokenFields on Token { createdAt expiresAt hint id lastUsedAt name revokedAt role }""",
+    "Token": """fragment TokenFields on Token { createdAt expiresAt hint id lastUsedAt limits { ...TokenLimitsFields } name revokedAt role }""",
+    "TokenLimits": """fragment TokenLimitsFields on TokenLimits { budget { ...BudgetFields } maxDuration productNames quota { ...QuotaFields } regions }""",
     "Tool": """fragment ToolFields on Tool { name port }""",
     "Volume": """fragment VolumeFields on Volume { createdAt failure { ...VolumeFailureFields } id name novitaId pricePerHour { ...MoneyFields } region sizeGb status updatedAt }""",
     "VolumeFailure": """fragment VolumeFailureFields on VolumeFailure { code help message }""",
@@ -440,7 +442,14 @@ LOG = _with_fragments(
 )
 TOKENS = _with_fragments(
     """query Tokens($after: String) { page: tokens(first: 100, after: $after) { nodes { ...TokenFields } pageInfo { hasNextPage endCursor } } }""",
+    "Budget",
+    "BudgetScope",
+    "KeyValue",
+    "LabelRule",
+    "Money",
+    "Quota",
     "Token",
+    "TokenLimits",
 )
 FOLLOW_LOG = _with_fragments(
     """subscription FollowLog($instanceId: ID!, $which: LogKind!) { instanceLog(instanceId: $instanceId, which: $which) { ...InstanceLogFields } }""",

@@ -208,7 +208,7 @@ LabelFilter = TypedDict(
 
 
 class BudgetScopeInput(TypedDict, total=False):
-    """What a budget counts."""
+    """What a budget or a quota counts."""
 
     label: KeyValueInput
     """Instances with this label, as long as they have it."""

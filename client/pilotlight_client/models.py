@@ -290,7 +290,7 @@ class KeyValue:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetScope:
-    """What a budget counts: one of its fields is set."""
+    """What a budget or a quota counts: one of its fields is set."""
 
     label: KeyValue | None
     """Instances with this label."""
@@ -1125,6 +1125,28 @@ class OperationInProgress(MutationError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProjectQuotaExceeded(MutationError):
+    """A quota of the project, of a label or of the token would be exceeded."""
+
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    limit: str
+    """maxInstances, maxGpus or maxPricePerHour."""
+    maximum: int
+    """What the quota allows."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+    quota_id: str
+    """Id of the quota."""
+    used: int
+    """What counts now; a price is in millionths of a dollar."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class QueueFull(MutationError):
     """Too many creates of the project wait for their turn already."""
 
@@ -1148,6 +1170,22 @@ class Refusal(MutationError):
     """Stable error code, such as INSTANCE_NAME_TAKEN."""
     help: str | None
     """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLimitExceeded(MutationError):
+    """The token is for other products or regions."""
+
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    limit: str
+    """Field of the token's limits: productNames or regions."""
     message: str
     """Readable message."""
     path: tuple[str, ...]
@@ -1243,6 +1281,30 @@ class Product:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Quota:
+    """How many machines a scope may have at once. Machines that are paid for count, and accepted creates and starts: see docs/spend.md."""
+
+    created_at: datetime
+    """Creation time."""
+    id: str
+    """Opaque and permanent. The prefix shows the type: inst_01a1e2b06b6576a8bad33b12c81e7f94."""
+    max_gpus: int | None
+    """Most GPUs; null: no limit."""
+    max_instances: int | None
+    """Most instances with a machine; null: no limit."""
+    max_price_per_hour: Money | None
+    """Highest price per hour of all machines together; null: no limit."""
+    scope: BudgetScope
+    """What it counts."""
+    used_gpus: int
+    """GPUs that count now."""
+    used_instances: int
+    """Instances that count now."""
+    used_price_per_hour: Money
+    """Price per hour that counts now."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class QuoteCandidate:
     """One region and billing mode, evaluated."""
 
@@ -1321,6 +1383,22 @@ class SshAccess:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenLimits:
+    """What a token may do at most; null is no limit."""
+
+    budget: Budget | None
+    """What it may spend: the oldest budget of its own. updateBudget changes it."""
+    max_duration: timedelta | None
+    """Longest run of what it creates, starts or extends."""
+    product_names: tuple[str, ...] | None
+    """Products that it may create and start."""
+    quota: Quota | None
+    """How many machines it may have at once, at which price. setQuota changes it."""
+    regions: tuple[str, ...] | None
+    """Regions in which it may create and start."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Token:
     """An API token. Its secret is shown once, at creation; only a hash is stored."""
 
@@ -1334,6 +1412,8 @@ class Token:
     """Opaque and permanent. The prefix shows the type: inst_01a1e2b06b6576a8bad33b12c81e7f94."""
     last_used_at: datetime | None
     """When it was last used, to about a minute; null: never."""
+    limits: TokenLimits
+    """What it may do at most."""
     name: str
     """Name, 1 to 100 characters, such as `backend of the shop`."""
     revoked_at: datetime | None
@@ -1390,8 +1470,10 @@ ERROR_TYPES: dict[str, type[MutationError]] = {
     "NotCancellable": NotCancellable,
     "NotFoundError": NotFoundError,
     "OperationInProgress": OperationInProgress,
+    "ProjectQuotaExceeded": ProjectQuotaExceeded,
     "QueueFull": QueueFull,
     "Refusal": Refusal,
+    "TokenLimitExceeded": TokenLimitExceeded,
     "ValidationError": ValidationError,
     "VersionConflict": VersionConflict,
 }

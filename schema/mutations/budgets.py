@@ -1,6 +1,7 @@
 """Mutations: createBudget, updateBudget, deleteBudget."""
 
 from typing import Annotated
+from uuid import UUID
 
 import strawberry
 
@@ -11,7 +12,7 @@ from schema.filters import LabelFilter
 from schema.inputs import KEY, Input, KeyValueInput, MoneyInput, MutationInput
 from schema.mutations.account import REPLAYED
 from schema.permissions import Requires
-from schema.types.spend import Budget
+from schema.types.spend.budget import Budget
 from server.enums import BudgetAction, BudgetPeriod, Role
 from server.errors import Invalid, Problem
 from server.spend import budgets
@@ -22,7 +23,7 @@ THRESHOLDS = "Per cent of the limit, at most 10, that are announced once per per
 EXEMPT = "Instances that match one of these, at most 20, are neither stopped nor deleted."
 
 
-@strawberry.input(one_of=True, description="What a budget counts.")
+@strawberry.input(one_of=True, description="What a budget or a quota counts.")
 class BudgetScopeInput:
     project: bool | None = strawberry.field(default=strawberry.UNSET, description="true: everything in the project.")
     label: KeyValueInput | None = strawberry.field(
@@ -85,9 +86,8 @@ class BudgetMutations:
         extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
     )
     async def create_budget(self, info: Info, input: Annotated[CreateBudgetInput, Input]) -> CreateBudgetPayload:
-        scope, services = input.scope, info.context.services
-        if scope.project is False:
-            raise Invalid([Problem(INVALID_BUDGET, "Give true, a label or a token.", ("input", "scope", "project"))])
+        services = info.context.services
+        label, token_id = scope_of(input.scope, INVALID_BUDGET)
         draft = BudgetDraft(
             settings=BudgetChange(
                 input.name,
@@ -98,8 +98,8 @@ class BudgetMutations:
             ),
             period=input.period,
             timezone=input.timezone,
-            label=(scope.label.key, scope.label.value) if scope.label else None,
-            token_id=ids.parse(ids.TOKEN, scope.token_id, ("input", "scope", "tokenId")) if scope.token_id else None,
+            label=label,
+            token_id=token_id,
             horizon=services.settings.budget_horizon,
             idempotency_key=input.idempotency_key,
         )
@@ -132,6 +132,15 @@ class BudgetMutations:
         async with info.context.write() as session:
             await budgets.delete_budget(session, budget_id, project_id=info.context.caller.project_id)
         return DeleteBudgetPayload(deleted_id=input.id)
+
+
+def scope_of(scope: BudgetScopeInput, code: str) -> tuple[tuple[str, str] | None, UUID | None]:
+    """The label and the token; neither for the whole project."""
+    if scope.project is False:
+        raise Invalid([Problem(code, "Give true, a label or a token.", ("input", "scope", "project"))])
+    label = (scope.label.key, scope.label.value) if scope.label else None
+    path = ("input", "scope", "tokenId")
+    return label, ids.parse(ids.TOKEN, scope.token_id, path) if scope.token_id else None
 
 
 def _micros(limit: MoneyInput) -> int:

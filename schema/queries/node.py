@@ -19,7 +19,8 @@ from schema.types.instance import Instance
 from schema.types.job import Job
 from schema.types.operation import Operation
 from schema.types.provider_job import ProviderJob
-from schema.types.spend import Budget
+from schema.types.spend.budget import Budget
+from schema.types.spend.quota import Quota
 from schema.types.token import Project, Token
 from schema.types.volume import Volume
 from schema.types.webhook import ProjectWebhook, WebhookDelivery
@@ -81,6 +82,10 @@ async def _budget(info: Info, id: str) -> Node | None:
     return await Budget.load(info, id)
 
 
+async def _quota(info: Info, id: str) -> Node | None:
+    return await Quota.load(info, id)
+
+
 async def _webhook(info: Info, id: str) -> Node | None:
     row = await info.context.loaders.project_webhook.load(ids.parse(ids.WEBHOOK, id))
     return None if row is None else ProjectWebhook.of(row)
@@ -135,6 +140,7 @@ LOADERS: dict[str, Callable[[Info, str], Awaitable[Node | None]]] = {
     ids.OPERATION: _operation,
     ids.DELIVERY: _delivery,
     ids.BUDGET: _budget,
+    ids.QUOTA: _quota,
     ids.WEBHOOK: _webhook,
     ids.TOKEN: _token,
     ids.PROJECT: _project,

@@ -10,7 +10,9 @@ from schema.context import Info
 from schema.filters import check_values, invalid_filter
 from schema.inputs import After, First, KeyValueInput, Which
 from schema.permissions import Requires
-from schema.types.spend import Budget, BudgetConnection, BudgetEdge, SpendReport
+from schema.types.spend.budget import Budget, BudgetConnection, BudgetEdge
+from schema.types.spend.quota import Quota, QuotaConnection, QuotaEdge
+from schema.types.spend.report import SpendReport
 from server.clock import now
 from server.db import tables
 from server.db.pages import Where
@@ -78,6 +80,18 @@ class SpendQueries:
             Where().given("project_id = {}", info.context.caller.project_id),
             BudgetEdge,
             Budget.of,
+            first=first,
+            after=after,
+        )
+
+    @strawberry.field(description="Quotas of the project, newest first.", extensions=[Requires(Role.READER)])
+    async def quotas(self, info: Info, first: First = 50, after: After = None) -> QuotaConnection:
+        return await QuotaConnection.newest_first(
+            info,
+            tables.QuotaRow,
+            Where().given("project_id = {}", info.context.caller.project_id),
+            QuotaEdge,
+            Quota.of,
             first=first,
             after=after,
         )

@@ -18,7 +18,7 @@ from schema.types.instance import Instance, InstanceState
 from schema.types.instance_parts import KeyValue, pairs
 from schema.types.money import BillingMode
 from schema.types.operation import Operation, OperationState
-from schema.types.spend import Budget
+from schema.types.spend.budget import Budget
 from schema.types.token import Token
 from schema.types.volume import Volume
 from server.db import tables

@@ -30,7 +30,7 @@ from schema.types.instance_parts import (
 from schema.types.lifetime import Lifetime
 from schema.types.money import BillingMode, Money
 from schema.types.operation import Operation
-from schema.types.spend import InstanceSpend
+from schema.types.spend.report import InstanceSpend
 from schema.types.volume import InstanceVolume
 from server.conversion import convert
 from server.db import tables

@@ -1,6 +1,6 @@
 """Types: Role, Project, Token, Viewer."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import strawberry
@@ -11,7 +11,10 @@ from schema.enums import described
 from schema.ids import Node
 from schema.pagination import CountedConnection, Edge
 from schema.types.lifetime import LifetimePolicy
-from schema.types.spend import SpendSummary
+from schema.types.spend.budget import Budget
+from schema.types.spend.quota import Quota
+from schema.types.spend.report import SpendSummary
+from server.auth.token_limits import read_limits
 from server.conversion import convert
 from server.db import tables
 from server.enums import Role
@@ -50,6 +53,34 @@ class Project(Node):
         return convert(cls, row, row_id=row.id, id=strawberry.ID(ids.format_id(ids.PROJECT, row.id)))
 
 
+@strawberry.type(description="What a token may do at most; null is no limit.")
+class TokenLimits:
+    token_row_id: strawberry.Private[UUID]
+    max_duration: timedelta | None = strawberry.field(description="Longest run of what it creates, starts or extends.")
+    product_names: list[str] | None = strawberry.field(description="Products that it may create and start.")
+    regions: list[str] | None = strawberry.field(description="Regions in which it may create and start.")
+
+    @strawberry.field(description="What it may spend: the oldest budget of its own. updateBudget changes it.")
+    async def budget(self, info: Info) -> Budget | None:
+        row, _ = await info.context.loaders.token_allowance.load(self.token_row_id)
+        return None if row is None else Budget.of(row)
+
+    @strawberry.field(description="How many machines it may have at once, at which price. setQuota changes it.")
+    async def quota(self, info: Info) -> Quota | None:
+        _, row = await info.context.loaders.token_allowance.load(self.token_row_id)
+        return None if row is None else Quota.of(row)
+
+    @classmethod
+    def of(cls, row: tables.TokenLike) -> "TokenLimits":
+        stored = read_limits(row.limits)
+        return cls(
+            token_row_id=row.id,
+            max_duration=stored.max_duration,
+            product_names=None if stored.product_names is None else list(stored.product_names),
+            regions=None if stored.regions is None else list(stored.regions),
+        )
+
+
 @strawberry.type(description="An API token. Its secret is shown once, at creation; only a hash is stored.")
 class Token(Node):
     project_row_id: strawberry.Private[UUID]
@@ -64,6 +95,7 @@ class Token(Node):
     last_used_at: datetime | None = strawberry.field(
         description="When it was last used, to about a minute; null: never."
     )
+    limits: TokenLimits = strawberry.field(description="What it may do at most.")
 
     @strawberry.field(description="Project of the token.")
     async def project(self, info: Info) -> Project:
@@ -99,6 +131,7 @@ class Token(Node):
             revoker_row_id=row.revoked_by,
             id=strawberry.ID(ids.format_id(ids.TOKEN, row.id)),
             role=Role(row.role),
+            limits=TokenLimits.of(row),
         )
 
 

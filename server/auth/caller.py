@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from server.auth.token_limits import NO_LIMITS, TokenLimits
 from server.db.tables import ProjectRow, TokenRow
 from server.enums import Role
 
@@ -16,6 +17,7 @@ class Caller:
     token_id: UUID
     role: Role
     expires_at: datetime | None = None  # for WebSockets, which may outlive it
+    limits: TokenLimits = NO_LIMITS
     # The rows that it was found by, as old as the caller itself; None for a caller that no token has named.
     token: TokenRow | None = field(default=None, compare=False, repr=False)
     project: ProjectRow | None = field(default=None, compare=False, repr=False)

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
 from server.auth.projects import name_problems
+from server.auth.token_limits import NO_ALLOWANCE, NO_LIMITS, Allowance, TokenLimits, limits_problem
 from server.auth.tokens import TOPIC, hash_of, new_secret
 from server.clock import new_id, now
 from server.db.database import Database, notify_after_commit
@@ -28,6 +29,8 @@ class TokenDraft:
     role: Role
     project_id: UUID | None = None
     expires_at: datetime | None = None
+    limits: TokenLimits = NO_LIMITS
+    allowance: Allowance = NO_ALLOWANCE
 
     def check(self, by: Caller) -> None:
         problems = list(self._problems(by))
@@ -41,6 +44,10 @@ class TokenDraft:
             yield Problem("INVALID_EXPIRY", "A token must expire in the future.", path)
         elif by.expires_at is not None and self.expires_at is not None and self.expires_at > by.expires_at:
             yield Problem("INVALID_EXPIRY", "A token must not outlive the token that creates it.", path)
+        if self.role is Role.ADMIN and (self.limits, self.allowance) != (NO_LIMITS, NO_ALLOWANCE):
+            yield limits_problem("An ADMIN could remove them; limits are for OPERATOR and READER.")
+        yield from self.limits.problems()
+        yield from self.allowance.problems()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ async def issue_token(
 
     It expires with the token that creates it, or earlier: a leaked token that is about to expire must not be able to
     create one that lasts. `limit` counts the project's valid tokens: limits that hold per token would otherwise
-    be worth nothing.
+    be worth nothing. What the draft allows it to spend is for `server.spend` to add.
     """
     draft.check(by)
     project_id = draft.project_id or by.project_id
@@ -83,6 +90,7 @@ async def issue_token(
         created_at=now(),
         expires_at=draft.expires_at or by.expires_at,
         created_by=by.token_id,
+        limits=draft.limits.to_json(),
     )
     session.add(token)
     await session.flush()

@@ -15,13 +15,14 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
+from server.auth.token_limits import read_limits
 from server.auth.wrong_tokens import WrongTokens
 from server.clock import new_id, now
 from server.db.database import Database
 from server.db.notify import Notifier
 from server.db.outages import DATABASE_ERRORS
 from server.db.tables import Project, ProjectRow, Token, TokenRow
-from server.db.tables.rows import columns_of
+from server.db.tables.rows import columns_of, make_rows
 from server.enums import Role
 
 log = structlog.get_logger(__name__)
@@ -185,13 +186,14 @@ class Tokens:
             found = await self._database.raw.fetchrow(LOOK_UP, key, now(), self._is_loopback)
             if found is None:
                 return None
-            token = TokenRow._make(list(found)[: len(TokenRow._fields)])
+            (token,) = make_rows(TokenRow, [list(found)[: len(TokenRow._fields)]])
             project = ProjectRow._make(list(found)[len(TokenRow._fields) :])
             caller = Caller(
                 project_id=token.project_id,
                 token_id=token.id,
                 role=Role(token.role),
                 expires_at=token.expires_at,
+                limits=read_limits(token.limits),
                 token=token,
                 project=project,
             )

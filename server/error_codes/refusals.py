@@ -25,6 +25,7 @@ CODES = (
     _missing("webhook"),
     _missing("event"),
     _missing("budget"),
+    _missing("quota"),
     ErrorCode(
         "BUDGET_EXCEEDED",
         "The request may cost more than is left of the budget `budgetName`.",
@@ -32,7 +33,24 @@ CODES = (
     ),
     ErrorCode("BUDGET_NAME_TAKEN", "Another budget of the project has this name.", "Choose another name."),
     ErrorCode("INVALID_BUDGET", "A field of the budget is out of range.", "Correct the field that `path` names."),
-    ErrorCode("TOO_MANY_BUDGETS", "The project has 100 budgets already.", "Delete one first."),
+    ErrorCode("TOO_MANY_BUDGETS", "The project, or the token, has 100 budgets already.", "Delete one first."),
+    ErrorCode(
+        "PROJECT_QUOTA_EXCEEDED",
+        "The request would exceed `limit` of the quota `quotaId`, which an ADMIN of the project has set.",
+        "Stop or delete instances that are not used, or have an ADMIN raise it with setQuota.",
+    ),
+    ErrorCode("INVALID_QUOTA", "A field of the quota is out of range.", "Correct the field that `path` names."),
+    ErrorCode("TOO_MANY_QUOTAS", "The project has 100 quotas already.", "Remove one first: setQuota without maxima."),
+    ErrorCode(
+        "TOKEN_LIMIT_EXCEEDED",
+        "The token is not for this product or region (`limit`).",
+        "Choose another one, or use another token; `viewer { token { limits } }` has the limits.",
+    ),
+    ErrorCode(
+        "INVALID_TOKEN_LIMITS",
+        "A limit of the token is out of range, or the token has the role ADMIN.",
+        "Correct the field that `path` names.",
+    ),
     ErrorCode(
         "PROVIDER_JOB_NOT_FOUND",
         "The provider has no such job of a machine of this project.",

@@ -5,18 +5,31 @@ from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from server.auth.caller import Caller
 from server.catalog.catalog import Catalog
 from server.encryption import PLAIN, Cipher
 from server.enums import PlacementOrder
 from server.errors import Invalid, NovitaError, Problem, ProviderNotFound
-from server.instances.drafts import MAX_COMMAND, MAX_ENV, MAX_IMAGE, MAX_PORTS, CreateDraft, Port, is_possible_port
+from server.instances.drafts import (
+    ANY_REGION,
+    MAX_COMMAND,
+    MAX_ENV,
+    MAX_IMAGE,
+    MAX_PORTS,
+    CreateDraft,
+    Port,
+    is_possible_port,
+)
+from server.instances.limits.of_token import other_region, refuse_product
 from server.instances.placement import Candidate, Placement, Requirements, place, prefetch_products
 from server.novita.models import Cluster, Template, find_cluster
+from server.spend.refusals import TokenLimitExceeded
 from server.ssrf import PrivateAddresses
 from server.volumes.attach import MountedVolume
 
 DEFAULT_ROOTFS_GB = 60
 TEMPLATE_PATH = ("input", "templateId")
+BY_PRICE = PlacementOrder.PRICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,30 @@ async def quote_draft(
             draft = replace(draft, region=None, regions=(region,))
     requirements = await _requirements(catalog, draft, defaults, template)
     return Quote(template, requirements, await place(catalog, requirements))
+
+
+async def limited_draft(catalog: Catalog, draft: CreateDraft, defaults: Sequence[str], *, by: Caller) -> CreateDraft:
+    """The draft within the regions of the token; raises TokenLimitExceeded if it names another product or region."""
+    refuse_product(by, draft.product_name)
+    if by.limits.regions is None:
+        return draft
+    clusters = await catalog.regions()
+    allowed = _codes(clusters, by.limits.regions)
+    named = [draft.region] if draft.region is not None else []
+    named += [] if draft.is_any_region else draft.regions
+    for region in named:
+        cluster = find_cluster(clusters, region)
+        if cluster is not None and cluster.code not in allowed:
+            raise other_region(region, "region" if region == draft.region else "regions")
+    if draft.regions and not draft.is_any_region:
+        return draft
+    # "Any" region, and the server's own order, are of those that the token allows.
+    preferred = [] if draft.is_any_region else _codes(clusters, [each for each in defaults if each != ANY_REGION])
+    within = [code for code in preferred if code in allowed] or allowed
+    if not within:
+        raise TokenLimitExceeded("regions", "The provider has none of the regions of this token.", ("input", "regions"))
+    is_any = not preferred and draft.region is None
+    return replace(draft, regions=tuple(within), placement=draft.placement or (BY_PRICE if is_any else None))
 
 
 async def _outcome(step: Awaitable[Template | str | None]) -> Template | str | Exception | None:
@@ -229,3 +266,8 @@ def _is_requested(draft: CreateDraft, cluster: Cluster) -> bool:
 
 def _rootfs(draft: CreateDraft, template: Template | None) -> int:
     return draft.rootfs_size_gb or max(DEFAULT_ROOTFS_GB, (template.rootfs_gb or 0) if template else 0)
+
+
+def _codes(clusters: Sequence[Cluster], regions: Sequence[str]) -> list[str]:
+    found = [find_cluster(clusters, region) for region in regions]
+    return list(dict.fromkeys(cluster.code for cluster in found if cluster is not None))

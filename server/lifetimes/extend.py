@@ -13,6 +13,7 @@ from server.enums import OperationKind
 from server.errors import Invalid, LifetimeAbovePolicy, Problem, Refused
 from server.instances import operations, transitions
 from server.instances.commands.lifecycle import Target, lock_target
+from server.instances.limits.of_token import policy_for
 from server.instances.limits.policy import read_policy
 from server.instances.limits.spec import INVALID_LIFETIME, Lifetime, read
 from server.instances.limits.steps import Part, State, part_of, run_end
@@ -45,7 +46,7 @@ async def extend_lifetime(database: Database, target: Target, extension: Extensi
         if extension.until is not None and extension.until <= moment:
             raise _invalid("It must be in the future.", ("input", "until"))
         await _refuse_over(session, instance)
-        fields, until = await _moved(session, instance, extension, moment)
+        fields, until = await _moved(session, instance, extension, moment, by=by)
         await _admit(session, instance, extension, until, moment)
         fields["heartbeat_at"] = moment
         values = {} if until is None else {"at": until.isoformat()}
@@ -62,7 +63,7 @@ async def _refuse_over(session: AsyncSession, instance: Instance) -> None:
 
 
 async def _moved(
-    session: AsyncSession, instance: Instance, extension: Extension, moment: datetime
+    session: AsyncSession, instance: Instance, extension: Extension, moment: datetime, *, by: Caller
 ) -> tuple[dict[str, Any], datetime | None]:
     """The columns to write, and the new end where it is known already."""
     limits = None if instance.lifetime is None else read(instance.lifetime)
@@ -76,7 +77,7 @@ async def _moved(
     until = extension.until
     if until is None and ends and extension.by is not None:
         until = max(min(ends), moment) + extension.by
-    await _refuse_above_policy(session, instance, limits, extension, until, moment)
+    await _refuse_above_policy(session, instance, limits, extension, until, moment, by=by)
     if until is None:  # the provider has not accepted the run yet
         extra = State(instance.lifetime_state).number("extra") + (extension.by or timedelta(0)).total_seconds()
         return {"lifetime_state": _state(instance, busy_at=moment, extra=extra)}, None
@@ -112,7 +113,16 @@ async def _admit(
     price = instance.price_per_hour_e5 or (running.reserved_price_e5 if running is not None else None) or 0
     seconds = (counted + added).total_seconds()
     payer = await token_of_run(session, instance.id)
-    want = Want(instance.project_id, payer, instance.labels, price, seconds, counted.total_seconds())
+    want = Want(
+        instance.project_id,
+        payer,
+        instance.labels,
+        price,
+        seconds,
+        instance.gpu_count,
+        counted_s=counted.total_seconds(),
+        counted_labels=instance.labels,
+    )
     await admit(session, want)
     if running is not None and running.reserved_price_e5 is not None:
         await operations.set_reserve(session, running, **want.reserve)
@@ -125,8 +135,10 @@ async def _refuse_above_policy(
     extension: Extension,
     until: datetime | None,
     moment: datetime,
+    *,
+    by: Caller,
 ) -> None:
-    at_most = (await read_policy(session, instance.project_id)).max_duration_at_most
+    at_most = policy_for(await read_policy(session, instance.project_id), by).max_duration_at_most
     if at_most is None:
         return
     begun_at = instance.run_accepted_at or moment

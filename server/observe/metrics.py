@@ -23,7 +23,7 @@ OPERATIONS = Histogram(
 # The ledger.
 LEDGER_REPAIRS = Counter("pilotlight_ledger_repairs", "Entries of the ledger that reconcile had to correct.")
 
-BUDGET_REFUSALS = Counter("pilotlight_budget_refusals", "Requests that a budget refused.")
+BUDGET_REFUSALS = Counter("pilotlight_budget_refusals", "Requests that a budget or a quota refused.")
 BUDGET_ENDS = Counter("pilotlight_budget_ends", "Stops and deletes that a budget began.", "action")
 
 # The provider.

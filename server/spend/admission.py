@@ -1,8 +1,8 @@
-"""Admits new work against the budgets of its scope, in the transaction that accepts it.
+"""Admits new work against the budgets and quotas of its scope, in the transaction that accepts it.
 
-The budget rows are locked first, in the order of their ids: of two transactions, the second waits, and then sees what
-the first has reserved. What was reserved counts while its operation is open and its machine is not paid for yet; from
-then on the machine counts itself. So nothing is left over if a process is killed anywhere.
+Their rows are locked first, budgets before quotas and each in the order of their ids: of two transactions, the second
+waits, and then sees what the first has reserved. What was reserved counts while its operation is open and its machine
+is not paid for yet; from then on the machine counts itself. So nothing is left over if a process is killed anywhere.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,16 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import select, text
+from sqlalchemy import bindparam, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.db.tables import Budget
+from server.db.tables import Budget, Quota
 from server.enums import BudgetAction
 from server.errors import BudgetExceeded
 from server.observe import metrics
+from server.spend.quotas import QuotaUsage, maxima, read_quota_usage
+from server.spend.refusals import QuotaExceeded
+from server.spend.scope import Scoped, is_in_scope
 from server.spend.usage import MICROS_PER_E5, Usage, read_usage
 
 
@@ -26,7 +29,8 @@ from server.spend.usage import MICROS_PER_E5, Usage, read_usage
 class Want:
     """A machine that is to be paid for at most `seconds` long; None: it has no hard end.
 
-    `counted_s`: the part of it that counts already, for other limits; None: it counts for the horizon.
+    A machine that counts already has `counted_labels`: those with which it counts, for `counted_s` (None: for the
+    horizon).
     """
 
     project_id: UUID
@@ -34,7 +38,9 @@ class Want:
     labels: dict[str, str]
     price_e5: int
     seconds: float | None
+    gpus: int
     counted_s: float | None = 0
+    counted_labels: dict[str, str] | None = None
 
     @property
     def reserve(self) -> dict[str, Any]:
@@ -45,14 +51,16 @@ class Want:
         """In millionths of a dollar, within the budget's period."""
         wanted, counted = (
             min(budget.horizon_s if seconds is None else seconds, usage.seconds_left)
-            for seconds in (self.seconds, self.counted_s)
+            for seconds in (self.seconds, self.counted_s if self.counts_in(budget) else 0)
         )
         return round(self.price_e5 * MICROS_PER_E5 * max(0, wanted - counted) / 3600)
 
-    def is_in_scope(self, budget: Budget) -> bool:
-        if budget.token_id is not None:
-            return budget.token_id == self.token_id
-        return budget.label_key is None or self.labels.get(budget.label_key) == budget.label_value
+    def is_in_scope(self, row: Scoped) -> bool:
+        return is_in_scope(row, token_id=self.token_id, labels=self.labels)
+
+    def counts_in(self, row: Scoped) -> bool:
+        labels = self.counted_labels
+        return labels is not None and is_in_scope(row, token_id=self.token_id, labels=labels)
 
 
 # The same as in the ledger: the token that requested the run pays for it, also for time that another token adds.
@@ -68,49 +76,71 @@ async def token_of_run(session: AsyncSession, instance_id: UUID) -> UUID | None:
     return (await session.execute(RUN_TOKEN, {"instance_id": instance_id})).scalar_one_or_none()
 
 
-# Budgets of other tokens and labels need not be waited for.
-SCOPED = text("""
-    (budget.token_id IS NULL OR budget.token_id = ANY(CAST(:token_ids AS uuid[])))
-    AND (budget.label_key IS NULL OR EXISTS (
+# Those of other tokens and labels need not be waited for.
+SCOPED = """
+    ({0}.token_id IS NULL OR {0}.token_id = ANY(CAST(:token_ids AS uuid[])))
+    AND ({0}.label_key IS NULL OR EXISTS (
         SELECT FROM unnest(CAST(:labels AS jsonb[])) AS of_one (labels)
-        WHERE labels ->> budget.label_key = budget.label_value))
-""")
+        WHERE labels ->> {0}.label_key = {0}.label_value))
+"""
+LOCK_BUDGETS = (
+    select(Budget)
+    .where(
+        Budget.project_id == bindparam("project_id"),
+        Budget.action != BudgetAction.NOTIFY,
+        text(SCOPED.format("budget")),
+    )
+    .order_by(Budget.id)
+    .with_for_update(key_share=True)
+    .execution_options(populate_existing=True)
+)
+LOCK_QUOTAS = (
+    select(Quota)
+    .where(Quota.project_id == bindparam("project_id"), text(SCOPED.format("quota")))
+    .order_by(Quota.id)
+    .with_for_update(key_share=True)
+    .execution_options(populate_existing=True)
+)
 
 
 class Admission:
-    """The locked budgets of one project and what is left of them; each admitted work leaves less for the next."""
+    """The locked budgets and quotas of one project and what is left; each admitted work leaves less for the next."""
 
-    def __init__(self, budgets: Sequence[Budget], usages: dict[UUID, Usage]) -> None:
+    def __init__(self, budgets: Sequence[tuple[Budget, Usage]], quotas: Sequence[tuple[Quota, QuotaUsage]]) -> None:
         self._budgets = budgets
-        self._usages = usages
+        self._quotas = quotas
 
     @classmethod
     async def lock(cls, session: AsyncSession, project_id: UUID, wants: Sequence[Want]) -> "Admission":
-        found = await session.execute(
-            select(Budget)
-            .where(Budget.project_id == project_id, Budget.action != BudgetAction.NOTIFY, SCOPED)
-            .order_by(Budget.id)
-            .with_for_update(key_share=True)
-            .execution_options(populate_existing=True),
-            {
-                "token_ids": [want.token_id for want in wants if want.token_id is not None],
-                "labels": [orjson.dumps(want.labels).decode() for want in wants],
-            },
-        )
-        budgets = found.scalars().all()
-        # A statement of its own: it sees what the transactions have written that were waited for.
-        return cls(budgets, await read_usage(session, budgets) if budgets else {})
+        values = {
+            "project_id": project_id,
+            "token_ids": [want.token_id for want in wants if want.token_id is not None],
+            "labels": [orjson.dumps(want.labels).decode() for want in wants],
+        }
+        budgets = (await session.execute(LOCK_BUDGETS, values)).scalars().all()
+        quotas = (await session.execute(LOCK_QUOTAS, values)).scalars().all()
+        # Statements of their own: they see what the transactions have written that were waited for.
+        spent = await read_usage(session, budgets) if budgets else {}
+        used = await read_quota_usage(session, quotas) if quotas else {}
+        return cls([(each, spent[each.id]) for each in budgets], [(each, used[each.id]) for each in quotas])
 
     def admit(self, want: Want) -> None:
-        """Raise BudgetExceeded, or count it."""
+        """Raise BudgetExceeded or QuotaExceeded, or count it."""
         needed = [
-            (self._usages[budget.id], self._needs(budget, want)) for budget in self._budgets if want.is_in_scope(budget)
+            (usage, self._needs(budget, usage, want)) for budget, usage in self._budgets if want.is_in_scope(budget)
         ]
+        quotas = [
+            (quota, usage) for quota, usage in self._quotas if want.is_in_scope(quota) and not want.counts_in(quota)
+        ]
+        for quota, usage in quotas:
+            _refuse_above(quota, usage, want)
         for usage, amount in needed:
             usage.reserved += amount
+        for _, usage in quotas:
+            usage.instances, usage.gpus = usage.instances + 1, usage.gpus + want.gpus
+            usage.price_e5 += want.price_e5
 
-    def _needs(self, budget: Budget, want: Want) -> int:
-        usage = self._usages[budget.id]
+    def _needs(self, budget: Budget, usage: Usage, want: Want) -> int:
         needed = want.needs(budget, usage)
         if needed and usage.used + needed > budget.limit_micros:
             metrics.BUDGET_REFUSALS.add()
@@ -119,6 +149,13 @@ class Admission:
         return needed
 
 
+def _refuse_above(quota: Quota, usage: QuotaUsage, want: Want) -> None:
+    for name, used, needed, allowed in maxima(quota, usage, gpus=want.gpus, price_e5=want.price_e5):
+        if needed and used + needed > allowed:
+            metrics.BUDGET_REFUSALS.add()
+            raise QuotaExceeded(quota.id, name, used=used, needed=needed, allowed=allowed)
+
+
 async def admit(session: AsyncSession, want: Want) -> None:
-    """Raise BudgetExceeded if one of the budgets of its scope has too little left; hold them until the commit."""
+    """Raise BudgetExceeded or QuotaExceeded if one of its scope has too little left; hold them until the commit."""
     (await Admission.lock(session, want.project_id, [want])).admit(want)

@@ -13,16 +13,17 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
 from server.db.database import Database
-from server.db.tables import Budget, Project, Token
+from server.db.tables import Budget
 from server.db.text import is_storable
 from server.enums import BudgetAction, BudgetPeriod
 from server.errors import Invalid, NotFound, Problem, Refused
 from server.idempotency import CreatedObject, IdempotentRequest, create_once, key_problems
 from server.spend.announce import mark_period
+from server.spend.scope import is_label, lock_project, refuse_foreign_token
 from server.spend.usage import read_usage
 
-BUDGETS_MAX = 100  # per project: admission reads those of its scope
-NAME_MAX, LABEL_MAX, VALUE_MAX, THRESHOLDS_MAX, EXEMPT_MAX = 100, 63, 255, 10, 20
+BUDGETS_MAX = 100  # per project, and per token: admission reads those of its scope
+NAME_MAX, THRESHOLDS_MAX, EXEMPT_MAX = 100, 10, 20
 VALUES_MAX = 100  # of one condition on a label, as in filters
 LIMIT_MAX = 10**15  # a billion dollars, in millionths
 NAME_INDEX = "budget_name_is_unique"
@@ -48,7 +49,7 @@ class Exemption:
 
     def can_be_stored(self) -> bool:
         values = ("",) if self.values is None else self.values
-        return 1 <= len(values) <= VALUES_MAX and all(_is_label(self.key, value) for value in values)
+        return 1 <= len(values) <= VALUES_MAX and all(is_label(self.key, value) for value in values)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         has_it = self.key in labels if self.values is None else labels.get(self.key) in self.values
@@ -109,7 +110,7 @@ class BudgetDraft:
             yield _problem("Choose DAY, WEEK, MONTH or TOTAL.", "period")
         if not _is_timezone(self.timezone):
             yield _problem("There is no such time zone; an example is Europe/Berlin.", "timezone")
-        if self.label is not None and not _is_label(*self.label):
+        if self.label is not None and not is_label(*self.label):
             yield _problem("This can't be a label.", "scope", "label")
 
     def fields(self) -> dict[str, Any]:
@@ -129,37 +130,39 @@ async def create_budget(database: Database, draft: BudgetDraft, *, by: Caller) -
     request = IdempotentRequest.of(by, draft.idempotency_key, "createBudget", draft.fields())
 
     async def create(session: AsyncSession, budget_id: UUID) -> Budget:
-        # Serialises the creates of one project, so that the count holds.
-        await session.execute(select(Project.id).where(Project.id == by.project_id).with_for_update(key_share=True))
-        count = await session.scalar(select(func.count()).where(Budget.project_id == by.project_id))
-        if (count or 0) >= BUDGETS_MAX:
-            raise Refused("TOO_MANY_BUDGETS", f"A project has at most {BUDGETS_MAX} budgets; delete one first.")
-        if draft.token_id is not None:
-            token = await session.get(Token, draft.token_id)
-            if token is None or token.project_id != by.project_id:
-                raise NotFound("token", ("input", "scope", "tokenId"))
-        key, value = draft.label or (None, None)
-        budget = Budget(
-            id=budget_id,
-            project_id=by.project_id,
-            label_key=key,
-            label_value=value,
-            token_id=draft.token_id,
-            period=draft.period,
-            timezone=draft.timezone,
-            horizon_s=round(draft.horizon.total_seconds()),
-            **draft.settings.columns(),
-        )
-        session.add(budget)
-        await session.flush()
-        await session.refresh(budget)
-        await mark_period(session, budget, (await read_usage(session, [budget]))[budget_id])
-        return budget
+        return await insert_budget(session, draft, budget_id, project_id=by.project_id)
 
     try:
         return await create_once(database, request, Budget, create)
     except IntegrityError as error:
         raise _name_taken(error) from None
+
+
+async def insert_budget(session: AsyncSession, draft: BudgetDraft, budget_id: UUID, *, project_id: UUID) -> Budget:
+    """A checked draft. The project and its labels have so many budgets at most, and each token as many of its own."""
+    await lock_project(session, project_id)
+    await refuse_foreign_token(session, draft.token_id, project_id=project_id)
+    of_the_same = (Budget.project_id == project_id, Budget.token_id.is_not_distinct_from(draft.token_id))
+    if (await session.scalar(select(func.count()).where(*of_the_same)) or 0) >= BUDGETS_MAX:
+        message = f"A project, and each of its tokens, has at most {BUDGETS_MAX} budgets; delete one first."
+        raise Refused("TOO_MANY_BUDGETS", message)
+    key, value = draft.label or (None, None)
+    budget = Budget(
+        id=budget_id,
+        project_id=project_id,
+        label_key=key,
+        label_value=value,
+        token_id=draft.token_id,
+        period=draft.period,
+        timezone=draft.timezone,
+        horizon_s=round(draft.horizon.total_seconds()),
+        **draft.settings.columns(),
+    )
+    session.add(budget)
+    await session.flush()
+    await session.refresh(budget)
+    await mark_period(session, budget, (await read_usage(session, [budget]))[budget_id])
+    return budget
 
 
 async def update_budget(session: AsyncSession, budget_id: UUID, change: BudgetChange, *, project_id: UUID) -> Budget:
@@ -189,10 +192,6 @@ async def _lock(session: AsyncSession, budget_id: UUID, project_id: UUID) -> Bud
     if budget is None or budget.project_id != project_id:
         raise NotFound("budget", ("input", "id"))
     return budget
-
-
-def _is_label(key: str, value: str) -> bool:
-    return 1 <= len(key) <= LABEL_MAX and len(value) <= VALUE_MAX and is_storable(key + value)
 
 
 def _refuse(problems: Iterator[Problem]) -> None:

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import orjson
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -14,6 +13,7 @@ from server.clock import now
 from server.db.tables import Budget
 from server.spend.periods import Period, period_at
 from server.spend.report import midnight
+from server.spend.scope import label_json
 
 MICROS_PER_E5 = 10
 STOP_LEAD = timedelta(minutes=2)  # a stop takes time, in which machines are paid for
@@ -64,10 +64,10 @@ WANTED = """
     AS budget (id, project_id, label, token_id, since, until, first_day, whole_from, horizon_s)
 """
 SCOPE = """
-    {0}.project_id = budget.project_id AND (budget.label IS NULL OR {1}.labels @> budget.label)
-    AND (budget.token_id IS NULL OR {0}.{2} = budget.token_id)
+    {0}.project_id = {3}.project_id AND ({3}.label IS NULL OR {1}.labels @> {3}.label)
+    AND ({3}.token_id IS NULL OR {0}.{2} = {3}.token_id)
 """
-ENTRY = SCOPE.format("entry", "entry", "token_id")
+ENTRY = SCOPE.format("entry", "entry", "token_id", "budget")
 # Until its hard end, without one for the horizon, and never past the end of the period.
 SECONDS = """
     greatest(0, least({0}, extract(epoch FROM budget.until - now)))
@@ -106,7 +106,7 @@ USAGE = text(f"""
     SECONDS.format("coalesce(operation.reserved_s, budget.horizon_s)")
 } / 3600), 0) AS amount
         FROM operation JOIN instance ON instance.id = operation.instance_id
-        WHERE {SCOPE.format("operation", "instance", "requested_by")}
+        WHERE {SCOPE.format("operation", "instance", "requested_by", "budget")}
           AND operation.status IN ('QUEUED', 'RUNNING') AND reserved_price_e5 IS NOT NULL
           AND NOT EXISTS (SELECT FROM cost_entry WHERE instance_id = instance.id AND ended_at IS NULL)
     ) AS reserved
@@ -136,7 +136,3 @@ async def read_usage(session: AsyncSession, budgets: Sequence[Budget]) -> dict[U
     return {
         row[0]: Usage(periods[row[0]], row[1], round(row[2]), round(row[3]), round(row[4]), int(row[5])) for row in rows
     }
-
-
-def label_json(budget: Budget) -> str | None:
-    return None if budget.label_key is None else orjson.dumps({budget.label_key: budget.label_value}).decode()

@@ -32,6 +32,7 @@ LISTS = {
     "webhooks": lambda _, size: {"first": size},
     "volumes": lambda _, size: {"first": size},
     "budgets": lambda _, size: {"first": size},
+    "quotas": lambda _, size: {"first": size},
     "tokens": lambda _, size: {"first": size},
     "projects": lambda _, size: {"first": size},
     "nodes": lambda made, size: {"ids": made[:size]},
@@ -139,6 +140,12 @@ async def _instance(world: World, number: int) -> str:
            VALUES (gen_random_uuid(), $1, $2, 'MONTH', 'UTC', 1, '[]', 'NOTIFY', '[]', 3600)""",
         project,
         f"b{number}",
+    )
+    await world.execute(
+        """INSERT INTO quota (id, project_id, label_key, label_value, max_gpus)
+           VALUES (gen_random_uuid(), $1, 'number', $2, 1000)""",
+        project,
+        f"q{number}",
     )
     await world.execute("INSERT INTO project (id, name) VALUES (gen_random_uuid(), $1)", f"p{number}")
     await world.execute(

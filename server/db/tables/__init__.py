@@ -25,13 +25,15 @@ from server.db.tables.rows import (
     ProjectRow,
     ProjectWebhookLike,
     ProjectWebhookRow,
+    QuotaLike,
+    QuotaRow,
     TokenLike,
     TokenRow,
     VolumeLike,
     VolumeRow,
 )
 from server.db.tables.seal_key import SealKey
-from server.db.tables.spend import Budget, BudgetMark, CostDay, CostEntry
+from server.db.tables.spend import Budget, BudgetMark, CostDay, CostEntry, Quota
 from server.db.tables.token import Project, Token
 from server.db.tables.volume import Volume, VolumeAttachment
 from server.db.tables.webhook import (
@@ -92,6 +94,9 @@ __all__ = [
     "ProviderBudget",
     "ProviderIdentity",
     "ProviderObject",
+    "Quota",
+    "QuotaLike",
+    "QuotaRow",
     "SealKey",
     "Token",
     "TokenLike",

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from server.db.tables.base import Base
 from server.db.tables.instance import Attempt, Operation
 from server.db.tables.probe import ProbeResult
-from server.db.tables.spend import Budget
+from server.db.tables.spend import Budget, Quota
 from server.db.tables.token import Project, Token
 from server.db.tables.volume import Volume
 from server.db.tables.webhook import Delivery, DeliveryAttempt, ProjectWebhook
@@ -150,6 +150,19 @@ class TokenRow(NamedTuple):
     last_used_at: datetime | None
     created_by: UUID | None
     revoked_by: UUID | None
+    limits: dict[str, Any] | None
+
+
+class QuotaRow(NamedTuple):
+    id: UUID
+    project_id: UUID
+    label_key: str | None
+    label_value: str | None
+    token_id: UUID | None
+    max_instances: int | None
+    max_gpus: int | None
+    max_price_e5: int | None
+    created_at: datetime
 
 
 class ProjectRow(NamedTuple):
@@ -167,6 +180,7 @@ DeliveryAttemptLike: TypeAlias = DeliveryAttempt | DeliveryAttemptRow
 ProjectWebhookLike: TypeAlias = ProjectWebhook | ProjectWebhookRow
 VolumeLike: TypeAlias = Volume | VolumeRow
 BudgetLike: TypeAlias = Budget | BudgetRow
+QuotaLike: TypeAlias = Quota | QuotaRow
 TokenLike: TypeAlias = Token | TokenRow
 ProjectLike: TypeAlias = Project | ProjectRow
 
@@ -179,6 +193,7 @@ _TABLES: dict[type[Any], type[Base]] = {
     ProjectWebhookRow: ProjectWebhook,
     VolumeRow: Volume,
     BudgetRow: Budget,
+    QuotaRow: Quota,
     TokenRow: Token,
     ProjectRow: Project,
 }

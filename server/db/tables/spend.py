@@ -1,4 +1,4 @@
-"""Tables of what instances cost and may cost: the ledger's entries, their sums by day, and budgets."""
+"""Tables of what instances cost and may cost: the ledger's entries, their sums by day, budgets and quotas."""
 
 from datetime import date, datetime
 from typing import Any
@@ -105,6 +105,36 @@ class Budget(Base):
     action: Mapped[str]
     exempt: Mapped[list[Any]]  # conditions on labels of instances that are neither stopped nor deleted
     horizon_s: Mapped[int]  # for which a machine without a hard end is counted
+    created_at: Mapped[CreatedAt]
+
+
+class Quota(Base):
+    """How many machines a project, a label or a token may have at once. Admission locks the row, after budgets."""
+
+    __tablename__ = "quota"
+    __table_args__ = (
+        CheckConstraint("(label_key IS NULL) = (label_value IS NULL)", name="label_has_a_value"),
+        CheckConstraint("label_key IS NULL OR token_id IS NULL", name="has_one_scope"),
+        CheckConstraint("num_nonnulls(max_instances, max_gpus, max_price_e5) > 0", name="has_a_maximum"),
+        Index(
+            "quota_one_per_scope",
+            "project_id",
+            "label_key",
+            "label_value",
+            "token_id",
+            unique=True,
+            postgresql_nulls_not_distinct=True,
+        ),
+    )
+
+    id: Mapped[Id]
+    project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"))
+    label_key: Mapped[str | None]
+    label_value: Mapped[str | None]
+    token_id: Mapped[UUID | None] = mapped_column(ForeignKey("token.id"))
+    max_instances: Mapped[int | None]
+    max_gpus: Mapped[int | None]
+    max_price_e5: Mapped[int | None]  # of all machines together for an hour
     created_at: Mapped[CreatedAt]
 
 

@@ -1,6 +1,7 @@
 """Tables of projects and tokens."""
 
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import CheckConstraint, ForeignKey, Index, text
@@ -42,6 +43,8 @@ class Token(Base):
     # A development token, which is in a file and on a page: refused by a server that others can reach.
     is_loopback_only: Mapped[bool] = mapped_column(server_default=text("false"))
     last_used_at: Mapped[datetime | None]
+    # Of server/auth/token_limits.py; null: none. Its budget and quota are rows of their own.
+    limits: Mapped[dict[str, Any] | None]
     # None if it was done on the command line.
     created_by: Mapped[UUID | None] = mapped_column(ForeignKey("token.id", ondelete="SET NULL"))
     revoked_by: Mapped[UUID | None] = mapped_column(ForeignKey("token.id", ondelete="SET NULL"))

@@ -17,12 +17,14 @@ from server.instances.commands.create_rows import Conflict, CreateBatcher
 from server.instances.drafts import MAX_ENV_OF_CPU, CreateDraft, Port, ready_timeout_fields, target_problems
 from server.instances.env import sealed, secret_names
 from server.instances.idempotency import Accepted, find_accepted
+from server.instances.limits.of_token import policy_for
 from server.instances.limits.policy import PATH
 from server.instances.limits.spec import refuse_near_deadline, seconds_to_end
 from server.instances.placement import Candidate
-from server.instances.quote import Defaults, quote_draft
+from server.instances.quote import Defaults, limited_draft, quote_draft
 from server.instances.tools import Tool, tool_problems
 from server.spend.admission import Want
+from server.spend.refusals import QuotaExceeded
 from server.volumes import attach
 
 __all__ = ["NAME_INDEX", "Accepted", "Defaults", "create_instance", "name_taken"]
@@ -50,7 +52,8 @@ async def create_instance(
     refuse_foreign(draft, conflicts.foreign)
     moment = now()
     refuse_near_deadline(draft.lifetime, PATH, at=moment)
-    limits = conflicts.policy.applied(
+    draft = await limited_draft(catalog, draft, defaults.regions, by=by)
+    limits = policy_for(conflicts.policy, by).applied(
         draft.lifetime, at=moment, server_default=defaults.max_duration, has_gpu=draft.kind is InstanceKind.GPU
     )
     volumes = await attach.find_mounted(creates.database, draft.volumes, project_id=by.project_id)
@@ -61,14 +64,15 @@ async def create_instance(
     )
     usual = usual or defaults.estimated_ready_time
     fields["estimated_ready_at"] = now() + await creates.line.join(by.project_id) + usual
-    want = Want(by.project_id, by.token_id, fields["labels"], highest_price, seconds_to_end(limits, at=now()))
+    seconds = seconds_to_end(limits, at=now())
+    want = Want(by.project_id, by.token_id, fields["labels"], highest_price, seconds, draft.gpus)
     try:
         return await creates.insert(
             fields, request, usual=usual, volumes=volumes, want=want, is_guarded=conflicts.has_budget
         )
     except Conflict:
         pass
-    except BudgetExceeded:
+    except (BudgetExceeded, QuotaExceeded):
         # The same request may have been accepted meanwhile.
         previous = None if request.key is None else await find_accepted(creates.database, request)
         if previous is None:

@@ -23,7 +23,7 @@ from server.db.dry_run import DryRun
 from server.db.outages import is_database_unavailable
 from server.db.tables import Instance, Operation
 from server.enums import OperationKind, ProviderObjectKind
-from server.errors import BudgetExceeded
+from server.errors import Refused
 from server.events import outbox
 from server.events.event import EventType
 from server.idempotency import IdempotentRequest
@@ -54,7 +54,8 @@ class Conflict(Exception):
 class Conflicts:
     """What a create would collide with, and the project's rules for lifetimes.
 
-    `foreign`: kinds of the named objects that belong to another project. `has_budget`: the project has some.
+    `foreign`: kinds of the named objects that belong to another project. `has_budget`: the project has budgets or
+    quotas.
     """
 
     is_name_taken: bool
@@ -183,8 +184,9 @@ class CreateBatcher:
         """Write an instance, its operation, their events, deliveries and jobs, and hold its volumes. `usual`: see
         `CreateInstance`.
 
-        `want` is what it may cost; with `is_guarded` it is admitted against the project's budgets. Raises Conflict if
-        the name or the key is taken, BudgetExceeded, and asyncpg's error for any other constraint.
+        `want` is what it may cost; with `is_guarded` it is admitted against the project's budgets and quotas. Raises
+        Conflict if the name or the key is taken, BudgetExceeded, QuotaExceeded, and asyncpg's error for any other
+        constraint.
         """
         with span("db.accept") as current:
             create = _Create.of(fields, request, self.database.shared(FairShare), usual, volumes, want)
@@ -245,7 +247,7 @@ class CreateBatcher:
                     try:
                         if create.want is not None:
                             admission.admit(create.want)
-                    except BudgetExceeded as error:
+                    except Refused as error:
                         refused[create.instance["id"]] = error
                 admitted = [create for create in creates if create.instance["id"] not in refused]
                 rows: list[asyncpg.Record] = []

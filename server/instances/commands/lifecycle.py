@@ -20,12 +20,14 @@ from server.instances import operations, transitions
 from server.instances.drafts import StartDraft
 from server.instances.estimates import usual_time
 from server.instances.idempotency import Accepted, find_accepted, run_once
+from server.instances.limits.of_token import policy_for, refuse_machine
 from server.instances.limits.policy import PATH, read_policy
 from server.instances.limits.spec import Lifetime, read, refuse_near_deadline, seconds_to_end
 from server.instances.queries import instances
 from server.instances.status import VERBS, Verb, refuse_illegal
 from server.queue.enqueue import enqueue
-from server.spend.admission import Want, admit
+from server.spend.admission import Want, admit, token_of_run
+from server.spend.ledger import Meter
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ async def accept(
         changes = draft.fields(locked) if draft else {}
         if kind is OperationKind.START:
             given = None if draft is None else draft.lifetime
-            changes |= await start_limits(session, locked, given, server_default=default_max_duration)
+            changes |= await start_limits(session, locked, given, by=by, server_default=default_max_duration)
         return await begin_verb(
             session, verb, locked, by=by.token_id, operation_id=operation_id, usual=usual, changes=changes
         )
@@ -93,12 +95,16 @@ async def start_limits(
     instance: Instance,
     given: Lifetime | None = None,
     *,
+    by: Caller | None = None,
     server_default: timedelta | None = None,
 ) -> dict[str, Any]:
-    """The limits of the new run: those given, else the stored ones. Raises Refused if it would end at once."""
+    """The limits of the new run: those given, else the stored ones. Raises Refused if it would end at once, or if the
+    caller's token is not for such an instance."""
+    if by is not None:
+        refuse_machine(by, instance.product_name, instance.region)
     moment = now()
     stored = None if instance.lifetime is None else read(instance.lifetime)
-    policy = await read_policy(session, instance.project_id)
+    policy = policy_for(await read_policy(session, instance.project_id), by)
     limits = given or stored
     refuse_near_deadline(given, PATH, at=moment)
     if limits is not None and limits.deadline is not None and limits.deadline <= moment:
@@ -181,7 +187,11 @@ async def begin_verb(
     if verb.to is None or verb.work is None:
         raise TypeError(f"{verb.kind} is accepted elsewhere")
     ready_at = None if usual is None else now() + usual
-    reserve = await _admit_start(session, instance, changes or {}, by=by) if verb.to is InstanceStatus.STARTING else {}
+    reserve: dict[str, Any] = {}
+    if verb.to is InstanceStatus.STARTING or Meter.of(instance).is_paid is False:
+        is_new_run = verb.kind is OperationKind.START and by is not None
+        payer = by if is_new_run else await token_of_run(session, instance.id)
+        reserve = await _admit_start(session, instance, changes or {}, payer=payer)
     operation = await operations.begin(
         session,
         instance,
@@ -208,12 +218,13 @@ async def begin_verb(
 
 
 async def _admit_start(
-    session: AsyncSession, instance: Instance, changes: Mapping[str, Any], *, by: UUID | None
+    session: AsyncSession, instance: Instance, changes: Mapping[str, Any], *, payer: UUID | None
 ) -> dict[str, Any]:
-    """Raise BudgetExceeded, or return what the operation reserves."""
+    """Raise BudgetExceeded or QuotaExceeded, or return what the operation reserves."""
     stored: dict[str, Any] | None = changes.get("lifetime", instance.lifetime)
     seconds = seconds_to_end(None if stored is None else read(stored), at=now())
-    want = Want(instance.project_id, by, instance.labels, instance.price_per_hour_e5 or 0, seconds)
+    price = instance.price_per_hour_e5 or 0
+    want = Want(instance.project_id, payer, instance.labels, price, seconds, instance.gpu_count)
     await admit(session, want)
     return want.reserve
 

@@ -71,7 +71,7 @@ async def retry_operation(
         await _refuse(session, failed)
         if failed.kind == OperationKind.DELETE:
             return Accepted(*await begin_delete(session, instance, by=by.token_id, operation_id=new_id))
-        limits = await start_limits(session, instance)
+        limits = await start_limits(session, instance, by=by)
         usual = await usual_time(
             session,
             OperationKind(failed.kind),
@@ -80,7 +80,7 @@ async def retry_operation(
             region=instance.region,
         )
         if failed.kind == OperationKind.CREATE and _is_without_machine(instance):
-            return await _create_again(session, instance, new_id, request, usual=usual, failed=failed)
+            return await _create_again(session, instance, new_id, request, usual=usual, failed=failed, limits=limits)
         return await begin_verb(
             session, START_AGAIN, instance, by=by.token_id, operation_id=new_id, usual=usual, changes=limits
         )
@@ -118,6 +118,7 @@ async def _create_again(
     *,
     usual: timedelta | None,
     failed: Operation,
+    limits: dict[str, Any],
 ) -> Accepted:
     """With all candidates again, whichever were refused before; it may cost what the failed one might have cost."""
     if await attempts.live_of_instance(session, instance.id) is not None:
@@ -125,8 +126,10 @@ async def _create_again(
         raise Refused(attempts.MACHINE_MAY_EXIST, message)
     token_id = request.by.token_id
     ready_at = None if usual is None else now() + usual
-    seconds = seconds_to_end(None if instance.lifetime is None else read(instance.lifetime), at=now())
-    want = Want(instance.project_id, token_id, instance.labels, failed.reserved_price_e5 or 0, seconds)
+    stored: dict[str, Any] | None = limits.get("lifetime", instance.lifetime)
+    seconds = seconds_to_end(None if stored is None else read(stored), at=now())
+    price = failed.reserved_price_e5 or 0
+    want = Want(instance.project_id, token_id, instance.labels, price, seconds, instance.gpu_count)
     await admit(session, want)
     operation = await operations.begin(
         session,
@@ -144,6 +147,7 @@ async def _create_again(
         cause=transitions.Cause(operation.id, token_id),
         estimated_ready_at=ready_at,
         endpoints=[],
+        **limits,
         **dict.fromkeys(OF_THE_MACHINE),
     )
     await enqueue(

@@ -20,6 +20,7 @@ from server.instances.commands.create import NAME_INDEX, name_taken
 from server.instances.commands.lifecycle import Target, lock_for
 from server.instances.drafts import Port, label_problems, name_problems, port_problems, webhook_problems
 from server.instances.idempotency import Accepted, run_once
+from server.instances.limits.of_token import policy_for
 from server.instances.limits.policy import read_policy, refuse_idle_without_gpu
 from server.instances.limits.spec import Lifetime, LifetimeChange, read, refuse_near_deadline
 from server.instances.limits.steps import seconds_left
@@ -116,17 +117,19 @@ async def _write(
         local_changes["name"] = draft.name
     if draft.labels is not None:
         local_changes["labels"] = dict(draft.labels)
+        if draft.lifetime is None:
+            await _admit(session, instance, draft, None if instance.lifetime is None else read(instance.lifetime))
     if draft.webhook is not None:
         local_changes |= {"webhook_url": draft.webhook.url, "webhook_disabled_at": None}
     if draft.lifetime is not None:
         limits = draft.lifetime.limits
         # A run that was accepted before counts from there: a later deadline must not stretch it.
         begun_at = instance.run_accepted_at or now()
-        (await read_policy(session, by.project_id)).refuse(limits, at=begun_at)
+        policy_for(await read_policy(session, by.project_id), by).refuse(limits, at=begun_at)
         path = ("input", "lifetime", "set")
         refuse_near_deadline(limits, path, at=now())
         refuse_idle_without_gpu(limits, has_gpu=instance.gpu_count > 0, path=path)
-        await _admit(session, instance, limits)
+        await _admit(session, instance, draft, limits)
         local_changes["lifetime"] = None if limits is None else limits.to_json()
     cause = transitions.Cause(operation.id, by.token_id)
     instance = await transitions.update(session, instance.id, cause=cause, **local_changes)
@@ -142,8 +145,9 @@ async def _write(
     return Accepted(instance, finished or operation)
 
 
-async def _admit(session: AsyncSession, instance: Instance, limits: Lifetime | None) -> None:
-    """Raise BudgetExceeded if a machine that is paid for may run longer, and there is too little left for that."""
+async def _admit(session: AsyncSession, instance: Instance, draft: UpdateDraft, limits: Lifetime | None) -> None:
+    """Refuse a machine that is paid for and may run longer, or moves to another scope by its labels, if there is too
+    little left for that."""
     if Meter.of(instance).is_paid is False:
         return
     moment = now()
@@ -151,7 +155,17 @@ async def _admit(session: AsyncSession, instance: Instance, limits: Lifetime | N
     seconds, counted = (seconds_left(instance, each, at=moment) for each in (limits, before))
     price = instance.price_per_hour_e5 or 0
     payer = await token_of_run(session, instance.id)
-    await admit(session, Want(instance.project_id, payer, instance.labels, price, seconds, counted))
+    want = Want(
+        instance.project_id,
+        payer,
+        instance.labels if draft.labels is None else dict(draft.labels),
+        price,
+        seconds,
+        instance.gpu_count,
+        counted_s=counted,
+        counted_labels=instance.labels,
+    )
+    await admit(session, want)
 
 
 def _remote_changes(draft: UpdateDraft, instance: Instance) -> dict[str, Any]:

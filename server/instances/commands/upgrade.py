@@ -97,7 +97,7 @@ async def upgrade_instance(
         verb, changes = UPGRADE, dict[str, Any]()
         if instance.status == S.EXITED:
             verb = replace(UPGRADE, to=S.STARTING)
-            changes = await start_limits(session, instance, server_default=default_max_duration)
+            changes = await start_limits(session, instance, by=by, server_default=default_max_duration)
         return await begin_verb(
             session,
             verb,

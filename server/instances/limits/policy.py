@@ -25,6 +25,7 @@ class Policy:
     max_duration_at_most: timedelta | None = None
     default_max_duration: timedelta | None = None
     default_idle: Idle | None = None
+    needs_end: bool = False  # because of the caller's token, which bounds every run
 
     @classmethod
     def of(cls, row: Mapping[str, Any] | None) -> "Policy":
@@ -75,6 +76,8 @@ class Policy:
         """Raise Refused if the project requires other limits, or shorter ones."""
         if self.required and (limits is None or not _has_end(limits)):
             raise Refused("LIFETIME_REQUIRED", "The project requires maxDuration or deadline.", PATH)
+        if self.needs_end and self.max_duration_at_most is not None and (limits is None or not _has_end(limits)):
+            raise LifetimeAbovePolicy(self.max_duration_at_most, PATH)
         if limits is None or self.max_duration_at_most is None:
             return
         if limits.max_duration is not None and limits.max_duration > self.max_duration_at_most:

@@ -25,7 +25,8 @@ from server.queue.handler import Done, Outcome
 from server.queue.kinds import CheckBudgets
 from server.spend.announce import announce, find_new_marks
 from server.spend.budgets import Exemption
-from server.spend.usage import STOP_LEAD, Usage, label_json, read_usage
+from server.spend.scope import label_json
+from server.spend.usage import STOP_LEAD, Usage, read_usage
 
 log = structlog.get_logger(__name__)
 

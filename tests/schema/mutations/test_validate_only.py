@@ -124,6 +124,11 @@ TRIALS: dict[str, tuple[Input, Input, str]] = {
         "INVALID_BUDGET",
     ),
     "deleteBudget": (lambda it: {"id": it.budget}, lambda it: {"id": it.delivery}, "BUDGET_NOT_FOUND"),
+    "setQuota": (
+        lambda _: {"scope": {"project": True}, "maxGpus": 8},
+        lambda _: {"scope": {"project": True}, "maxGpus": -1},
+        "INVALID_QUOTA",
+    ),
     "checkHealth": (
         lambda it: {"instanceId": it.ready},
         lambda it: {"instanceId": it.exited},

@@ -44,7 +44,7 @@ async def _create(creates: CreateBatcher, by: Caller) -> bool:
         "estimated_ready_at": now(),
     }
     found = await creates.find_conflicts(project_id=by.project_id, name=name, key=None)
-    want = Want(by.project_id, by.token_id, {}, PRICE_E5, SECONDS)
+    want = Want(by.project_id, by.token_id, {}, PRICE_E5, SECONDS, 1)
     request = IdempotentRequest(by, None, b"")
     try:
         await creates.insert(fields, request, want=want, is_guarded=found.has_budget)

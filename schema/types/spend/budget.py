@@ -1,8 +1,7 @@
-"""Types of what instances cost, and of budgets."""
+"""Types of budgets."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import strawberry
@@ -12,98 +11,13 @@ from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
 from schema.pagination import CountedConnection, Edge
-from schema.types.money import MICROS_PER_E5, Money, money
+from schema.types.money import Money, money
+from schema.types.spend.scope import BudgetScope
 from server.conversion import convert
 from server.db import tables
 from server.enums import BudgetAction, BudgetPeriod
-from server.spend import report
 from server.spend.budgets import Exemption
-from server.spend.report import SpendGroup
 from server.spend.usage import Usage
-
-if TYPE_CHECKING:
-    from schema.types.instance import KeyValue
-
-described(
-    SpendGroup,
-    name="SpendGroupBy",
-    description="What amounts are grouped by.",
-    values={
-        "DAY": "The day in UTC, such as 2026-11-16.",
-        "INSTANCE": "The instance, by its id.",
-        "PRODUCT": "The name of the product.",
-        "REGION": "The region.",
-        "TOKEN": "The token that requested the run, by its id.",
-        "LABEL": "The value of the label `labelKey`.",
-    },
-)
-
-
-@strawberry.type(description="A part of what was spent.")
-class SpendPart:
-    key: str | None = strawberry.field(
-        description="What its entries have in common; null for those without it, such as without the label."
-    )
-    amount: Money = strawberry.field(description="What it cost.")
-    paid_time: timedelta = strawberry.field(description="How long machines were paid for.")
-
-    @classmethod
-    def of(cls, group: report.Group, by: SpendGroup) -> "SpendPart":
-        prefix = {SpendGroup.INSTANCE: ids.INSTANCE, SpendGroup.TOKEN: ids.TOKEN}.get(by)
-        key = group.key if group.key is None or prefix is None else f"{prefix}_{group.key.replace('-', '')}"
-        return cls(key=key, amount=money(group.amount_micros), paid_time=group.paid_time)
-
-
-@strawberry.type(description="What machines cost in a time, by the ledger: see docs/spend.md.")
-class SpendReport:
-    total: Money = strawberry.field(description="What they cost together.")
-    paid_time: timedelta = strawberry.field(description="How long machines were paid for, together.")
-    groups: list[SpendPart] = strawberry.field(
-        description="At most 1,000: days in order, others by amount, the largest first."
-    )
-
-    @classmethod
-    def of(cls, spend: report.Spend, by: SpendGroup) -> "SpendReport":
-        return cls(
-            total=money(spend.total_micros),
-            paid_time=spend.paid_time,
-            groups=[SpendPart.of(group, by) for group in spend.groups],
-        )
-
-
-@strawberry.type(description="What a project spends. Months are in UTC.")
-class SpendSummary:
-    summary: strawberry.Private[report.Summary]
-    burn_rate: Money = strawberry.field(description="Price per hour of the machines that are paid for now.")
-    spent_this_month: Money = strawberry.field(description="What this month has cost so far.")
-    forecast_month_end: Money = strawberry.field(
-        description="What this month will have cost if exactly the present machines run until its end."
-    )
-    cursor: str = strawberry.field(description="Position of these numbers in the event log.")
-
-    @classmethod
-    def of(cls, summary: report.Summary, cursor: str) -> "SpendSummary":
-        return cls(
-            summary=summary,
-            burn_rate=money(summary.burn_e5 * MICROS_PER_E5),
-            spent_this_month=money(summary.spent_micros),
-            forecast_month_end=money(summary.forecast_micros),
-            cursor=cursor,
-        )
-
-
-@strawberry.type(description="What an instance has cost. Months are in UTC.")
-class InstanceSpend:
-    total: Money = strawberry.field(description="Since it was created.")
-    this_run: Money = strawberry.field(description="Since its machine was last started, or in its last run.")
-    this_month: Money = strawberry.field(description="In this month.")
-
-    @classmethod
-    def of(cls, spend: report.InstanceSpend) -> "InstanceSpend":
-        return cls(
-            total=money(spend.total_micros), this_run=money(spend.run_micros), this_month=money(spend.month_micros)
-        )
-
 
 described(
     BudgetPeriod,
@@ -146,15 +60,6 @@ described(
         "OTHER": "A state that this server does not know.",
     },
 )
-
-
-@strawberry.type(description="What a budget counts: one of its fields is set.")
-class BudgetScope:
-    project: bool = strawberry.field(description="Whether it is everything in the project.")
-    label: Annotated["KeyValue", strawberry.lazy("schema.types.instance")] | None = strawberry.field(
-        description="Instances with this label."
-    )
-    token_id: strawberry.ID | None = strawberry.field(description="What this token created or started.")
 
 
 @strawberry.type(description="A condition on the labels of an instance.")
@@ -227,16 +132,12 @@ class Budget(Node):
 
     @classmethod
     def of(cls, row: tables.BudgetLike) -> "Budget":
-        from schema.types.instance_parts import KeyValue  # noqa: PLC0415 - the two modules refer to each other
-
-        label = None if row.label_key is None else KeyValue(key=row.label_key, value=row.label_value or "")
-        token_id = None if row.token_id is None else strawberry.ID(ids.format_id(ids.TOKEN, row.token_id))
         return convert(
             cls,
             row,
             row_id=row.id,
             id=strawberry.ID(ids.format_id(ids.BUDGET, row.id)),
-            scope=BudgetScope(project=label is None and token_id is None, label=label, token_id=token_id),
+            scope=BudgetScope.of(row),
             period=BudgetPeriod(row.period),
             limit=money(row.limit_micros),
             action=BudgetAction(row.action),

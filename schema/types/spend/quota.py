@@ -1,0 +1,72 @@
+"""Types of quotas."""
+
+from datetime import datetime
+from uuid import UUID
+
+import strawberry
+
+from schema import ids
+from schema.context import Info
+from schema.ids import Node
+from schema.pagination import CountedConnection, Edge
+from schema.types.money import MICROS_PER_E5, Money, money
+from schema.types.spend.scope import BudgetScope
+from server.conversion import convert
+from server.db import tables
+from server.spend.quotas import QuotaUsage
+
+
+@strawberry.type(
+    description="How many machines a scope may have at once. Machines that are paid for count, and accepted creates "
+    "and starts: see docs/spend.md."
+)
+class Quota(Node):
+    row_id: strawberry.Private[UUID]
+    scope: BudgetScope = strawberry.field(description="What it counts.")
+    max_instances: int | None = strawberry.field(description="Most instances with a machine; null: no limit.")
+    max_gpus: int | None = strawberry.field(description="Most GPUs; null: no limit.")
+    max_price_per_hour: Money | None = strawberry.field(
+        description="Highest price per hour of all machines together; null: no limit."
+    )
+    created_at: datetime = strawberry.field(description="Creation time.")
+
+    @strawberry.field(description="Instances that count now.")
+    async def used_instances(self, info: Info) -> int:
+        return (await self.usage(info)).instances
+
+    @strawberry.field(description="GPUs that count now.")
+    async def used_gpus(self, info: Info) -> int:
+        return (await self.usage(info)).gpus
+
+    @strawberry.field(description="Price per hour that counts now.")
+    async def used_price_per_hour(self, info: Info) -> Money:
+        return money((await self.usage(info)).price_e5 * MICROS_PER_E5)
+
+    async def usage(self, info: Info) -> QuotaUsage:
+        return await info.context.loaders.quota_usage.load(self.row_id)
+
+    @classmethod
+    async def load(cls, info: Info, id: str) -> "Quota | None":
+        row = await info.context.loaders.quota.load(ids.parse(ids.QUOTA, id))
+        return None if row is None else cls.of(row)
+
+    @classmethod
+    def of(cls, row: tables.QuotaLike) -> "Quota":
+        return convert(
+            cls,
+            row,
+            row_id=row.id,
+            id=strawberry.ID(ids.format_id(ids.QUOTA, row.id)),
+            scope=BudgetScope.of(row),
+            max_price_per_hour=None if row.max_price_e5 is None else money(row.max_price_e5 * MICROS_PER_E5),
+        )
+
+
+@strawberry.type(description="A quota with its cursor.")
+class QuotaEdge(Edge[Quota]):
+    pass
+
+
+@strawberry.type(description="A page of quotas.")
+class QuotaConnection(CountedConnection[QuotaEdge, Quota]):
+    pass

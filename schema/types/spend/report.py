@@ -1,0 +1,91 @@
+"""Types of what instances cost."""
+
+from datetime import timedelta
+
+import strawberry
+
+from schema import ids
+from schema.enums import described
+from schema.types.money import MICROS_PER_E5, Money, money
+from server.spend import report
+from server.spend.report import SpendGroup
+
+described(
+    SpendGroup,
+    name="SpendGroupBy",
+    description="What amounts are grouped by.",
+    values={
+        "DAY": "The day in UTC, such as 2026-11-16.",
+        "INSTANCE": "The instance, by its id.",
+        "PRODUCT": "The name of the product.",
+        "REGION": "The region.",
+        "TOKEN": "The token that requested the run, by its id.",
+        "LABEL": "The value of the label `labelKey`.",
+    },
+)
+
+
+@strawberry.type(description="A part of what was spent.")
+class SpendPart:
+    key: str | None = strawberry.field(
+        description="What its entries have in common; null for those without it, such as without the label."
+    )
+    amount: Money = strawberry.field(description="What it cost.")
+    paid_time: timedelta = strawberry.field(description="How long machines were paid for.")
+
+    @classmethod
+    def of(cls, group: report.Group, by: SpendGroup) -> "SpendPart":
+        prefix = {SpendGroup.INSTANCE: ids.INSTANCE, SpendGroup.TOKEN: ids.TOKEN}.get(by)
+        key = group.key if group.key is None or prefix is None else f"{prefix}_{group.key.replace('-', '')}"
+        return cls(key=key, amount=money(group.amount_micros), paid_time=group.paid_time)
+
+
+@strawberry.type(description="What machines cost in a time, by the ledger: see docs/spend.md.")
+class SpendReport:
+    total: Money = strawberry.field(description="What they cost together.")
+    paid_time: timedelta = strawberry.field(description="How long machines were paid for, together.")
+    groups: list[SpendPart] = strawberry.field(
+        description="At most 1,000: days in order, others by amount, the largest first."
+    )
+
+    @classmethod
+    def of(cls, spend: report.Spend, by: SpendGroup) -> "SpendReport":
+        return cls(
+            total=money(spend.total_micros),
+            paid_time=spend.paid_time,
+            groups=[SpendPart.of(group, by) for group in spend.groups],
+        )
+
+
+@strawberry.type(description="What a project spends. Months are in UTC.")
+class SpendSummary:
+    summary: strawberry.Private[report.Summary]
+    burn_rate: Money = strawberry.field(description="Price per hour of the machines that are paid for now.")
+    spent_this_month: Money = strawberry.field(description="What this month has cost so far.")
+    forecast_month_end: Money = strawberry.field(
+        description="What this month will have cost if exactly the present machines run until its end."
+    )
+    cursor: str = strawberry.field(description="Position of these numbers in the event log.")
+
+    @classmethod
+    def of(cls, summary: report.Summary, cursor: str) -> "SpendSummary":
+        return cls(
+            summary=summary,
+            burn_rate=money(summary.burn_e5 * MICROS_PER_E5),
+            spent_this_month=money(summary.spent_micros),
+            forecast_month_end=money(summary.forecast_micros),
+            cursor=cursor,
+        )
+
+
+@strawberry.type(description="What an instance has cost. Months are in UTC.")
+class InstanceSpend:
+    total: Money = strawberry.field(description="Since it was created.")
+    this_run: Money = strawberry.field(description="Since its machine was last started, or in its last run.")
+    this_month: Money = strawberry.field(description="In this month.")
+
+    @classmethod
+    def of(cls, spend: report.InstanceSpend) -> "InstanceSpend":
+        return cls(
+            total=money(spend.total_micros), this_run=money(spend.run_micros), this_month=money(spend.month_micros)
+        )

@@ -1,0 +1,43 @@
+"""What a budget or a quota is about: the project, one label, or one token."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+from uuid import UUID
+
+import orjson
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.db.tables import BudgetLike, Project, QuotaLike, Token
+from server.db.text import is_storable
+from server.errors import NotFound
+
+LABEL_MAX, VALUE_MAX = 63, 255
+
+
+Scoped: TypeAlias = BudgetLike | QuotaLike
+
+
+def is_in_scope(row: Scoped, *, token_id: UUID | None, labels: Mapping[str, str]) -> bool:
+    if row.token_id is not None:
+        return row.token_id == token_id
+    return row.label_key is None or labels.get(row.label_key) == row.label_value
+
+
+def is_label(key: str, value: str) -> bool:
+    return 1 <= len(key) <= LABEL_MAX and len(value) <= VALUE_MAX and is_storable(key + value)
+
+
+def label_json(row: Scoped) -> str | None:
+    return None if row.label_key is None else orjson.dumps({row.label_key: row.label_value}).decode()
+
+
+async def lock_project(session: AsyncSession, project_id: UUID) -> None:
+    """Serialises what is added to one project, so that counts hold."""
+    await session.execute(select(Project.id).where(Project.id == project_id).with_for_update(key_share=True))
+
+
+async def refuse_foreign_token(session: AsyncSession, token_id: UUID | None, *, project_id: UUID) -> None:
+    token = None if token_id is None else await session.get(Token, token_id)
+    if token_id is not None and (token is None or token.project_id != project_id):
+        raise NotFound("token", ("input", "scope", "tokenId"))
