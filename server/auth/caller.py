@@ -8,6 +8,8 @@ from server.auth.token_limits import NO_LIMITS, TokenLimits
 from server.db.tables import ProjectRow, TokenRow
 from server.enums import Role
 
+RANK = {role: place for place, role in enumerate(Role)}
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
@@ -24,5 +26,4 @@ class Caller:
 
     def may(self, role: Role) -> bool:
         """Whether this caller may do what `role` may."""
-        order = list(Role)
-        return order.index(self.role) >= order.index(role)
+        return RANK[self.role] >= RANK[role]

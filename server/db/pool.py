@@ -138,7 +138,10 @@ async def _keep_session(_connection: object) -> None:
 def _is_read_only(connection: Connection) -> bool:
     """Costs no round trip: a server that stops taking writes reports it as a parameter."""
     settings: Any = connection.get_settings()
-    return any(getattr(settings, name, "off") == "on" for name in ("in_hot_standby", "default_transaction_read_only"))
+    return (
+        getattr(settings, "in_hot_standby", "off") == "on"
+        or getattr(settings, "default_transaction_read_only", "off") == "on"
+    )
 
 
 async def _close(connection: Connection) -> None:

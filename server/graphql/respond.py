@@ -65,8 +65,9 @@ class Responder:
         try:
             # Here and not in the mutation's task, so that variables that do not fit are no failure of the task.
             executor = build_executor(self._schema, document, operation, variables, context)
-            work = execute(executor, operation)
-            result = await (self._run_to_end(work) if is_mutation else self._with_timeout(work))
+            result = execute(executor, operation)
+            if not isinstance(result, ExecutionResult):
+                result = await (self._run_to_end(result) if is_mutation else self._with_timeout(result))
         except TimeoutError:
             return GraphQLResult(
                 {"errors": public_errors([self._timeout_error(is_mutation=is_mutation)], request_id)},

@@ -14,6 +14,7 @@ from server.graphql.transports.handshake import CONNECTION, network_of
 from server.http.connection_limits import ConnectionLimits, Visit
 from server.http.proxies import TrustedProxies
 from server.http.websocket import DirectWebSocketProtocol
+from server.http.writes import JoinedWrites
 
 HEAD_BYTES_MAX = 64 * 1024
 # What the WebSocket library takes: it would not answer a handshake with more.
@@ -191,6 +192,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        if cycle.scope["method"] == "POST":  # a HEAD has no body that would follow
+            cycle.transport = cast("Any", JoinedWrites(self.transport, self.loop))
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:

@@ -76,6 +76,7 @@ def is_loopback_name(host: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=64)
 def without_port(host: str) -> str:
     return re.sub(r":\d*$", "", host.lower())
 

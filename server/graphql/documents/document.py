@@ -23,6 +23,10 @@ class Operation:
     was_executed: bool = False
     plan: object | None = None
     selections: dict[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
+    fields: list[str] = field(init=False)  # names of its root fields, without those of fragments
+
+    def __post_init__(self) -> None:
+        self.fields = [each.name.value for each in self.node.selection_set.selections if isinstance(each, FieldNode)]
 
     @property
     def kind(self) -> OperationType:
@@ -31,11 +35,6 @@ class Operation:
     @property
     def name(self) -> str | None:
         return None if self.node.name is None else self.node.name.value
-
-    @property
-    def fields(self) -> list[str]:
-        """The names of its root fields; fields of fragments are left out."""
-        return [each.name.value for each in self.node.selection_set.selections if isinstance(each, FieldNode)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,6 +1,6 @@
 """Executes queries and mutations, and prepares subscriptions, the same for every transport."""
 
-from inspect import isawaitable
+from collections.abc import Coroutine
 from typing import Any, cast
 
 from graphql import ExecutionResult, GraphQLError
@@ -23,13 +23,11 @@ class InvalidVariables(Exception):
         self.errors = errors
 
 
-async def execute(executor: Any, operation: Operation) -> ExecutionResult:
-    """The result of a valid document's query or mutation, with errors that are not masked yet."""
+def execute(executor: Any, operation: Operation) -> ExecutionResult | Coroutine[Any, Any, ExecutionResult]:
+    """The result of a valid document's query or mutation, with errors that are not masked yet; no coroutine if there is
+    nothing to wait for."""
     executor.use_plan(operation)
-    result: Any = executor.execute_operation()
-    if isawaitable(result):
-        result = await result
-    return cast("ExecutionResult", result)
+    return cast("ExecutionResult | Coroutine[Any, Any, ExecutionResult]", executor.execute_operation())
 
 
 def build_executor(
