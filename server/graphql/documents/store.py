@@ -31,6 +31,7 @@ from server.graphql.documents.document import Document, Operation
 from server.graphql.documents.limits import Cycle, DocumentLimits, check_size, too_much
 from server.graphql.documents.overlapping_fields import TooComplex, check_overlap
 from server.graphql.documents.persisted import ApqCache, hash_of, read_persisted
+from server.graphql.documents.rules import combined
 from server.graphql.request import Request
 
 MAX_WEIGHT = 50_000  # tokens of all kept documents, about 0.6 KB each; 100 characters count as one token
@@ -64,7 +65,7 @@ class DocumentStore:
         """`is_closed`: only persisted documents are accepted. Raises StartupProblem if one of these is not valid."""
         self.limits = limits or DocumentLimits()
         self._schema = schema
-        self._rules = RULES if has_introspection else (*RULES, NoSchemaIntrospectionCustomRule)
+        self._rules = [combined(RULES if has_introspection else (*RULES, NoSchemaIntrospectionCustomRule))]
         self._hides_suggestions = not has_suggestions
         self._assumed = assumed_for(schema)
         self._documents: OrderedDict[str, Document] = OrderedDict()

@@ -20,7 +20,8 @@ from server.graphql.documents.core_types import core_of
 from server.graphql.documents.document import Document
 from server.graphql.documents.limits import DocumentLimits
 from server.graphql.documents.overlapping_fields import check_overlap
-from server.graphql.documents.store import DocumentStore
+from server.graphql.documents.rules import combined
+from server.graphql.documents.store import RULES, DocumentStore
 from tests.support.api import Api
 from tests.support.api_server import serving
 
@@ -266,3 +267,32 @@ def test_fields_conflict_exactly_where_the_library_says_so():
         assert bool(ours) == bool(theirs), text
         counts[bool(ours)] += 1
     assert min(counts.values()) > 100
+
+
+WRONG = (
+    "{ nothing }",
+    "{ instance { id } }",
+    "{ instance(id: 1, id: 2, x: 3) { id { x } } }",
+    "query ($a: Int, $a: Nothing, $b: Int) { instance(id: $c) { id @skip @nothing } }",
+    "query A { __typename } query A { __typename } { __typename }",
+    "{ ...F } fragment F on Instance { id } fragment F on Nothing { id } fragment G on Query { ...H }",
+    "{ instances(first: {a: 1, a: 2}) { nodes } }",
+    "{ instances(filter: {statuses: [WRONG], nothing: 1}) { nodes { ...F } } } fragment F on Operation { id }",
+    "mutation { createInstance(input: {name: 1, source: {image: null}}) { errors } }",
+    "subscription { instanceEvents { id } __typename }",
+    "type T { a: Int }",
+    "query ($id: ID = 1.5) { instance(id: $id) { id @include(if: $id) @include(if: true) } }",
+    "{ node(id: 1) { ... on Instance { id nothing } ... on Int { id } } }",
+    "{ a }" * 30,
+)
+
+
+@pytest.mark.parametrize("text", [*WRONG, QUERY, get_introspection_query()])
+def test_rules_find_the_same_together_as_one_by_one(text: str):
+    document = parse(text)
+    one_by_one = validate(CORE, document, RULES, max_errors=20)
+
+    together = validate(CORE, document, [combined(RULES)], max_errors=20)
+
+    assert together == one_by_one
+    assert bool(together) == (text in WRONG)
