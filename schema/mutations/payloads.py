@@ -8,6 +8,7 @@ import structlog
 
 from schema.context import Info
 from schema.errors import Payload
+from schema.lazy_instance import LazyInstance
 from schema.types.instance import Instance
 from schema.types.operation import Operation
 from server.instances.commands.lifecycle import Target, find_target
@@ -37,7 +38,7 @@ class AcceptedInstance:
                 replayed=accepted.replayed,
             )
         return cls(
-            instance=Instance.of(accepted.instance),
+            instance=LazyInstance(accepted.instance),
             operation=Operation.of(accepted.operation),
             replayed=accepted.replayed,
             **more,

@@ -199,11 +199,12 @@ class Sequencer:
                     make_room_at = monotonic() + PARTITION_RETRY_INTERVAL.total_seconds()
                 limit = min(self._batch, room - head - 1)
                 row = await self._with_timeout(connection.fetchrow(MOVE, limit)) if limit > 0 else None
-                if row is None or row["moved"] == 0:
+                moved = 0 if row is None else row["moved"]
+                if row is not None and moved:
+                    head = row["head"]
+                    metrics.MOVED.add(by=moved)
+                    self._notifier.notify({"event"})
+                if moved < max(limit, 1):  # nothing is left; what was committed meanwhile has woken us
                     await wakeup.wait(POLL_INTERVAL)
-                    continue
-                head = row["head"]
-                metrics.MOVED.add(by=row["moved"])
-                self._notifier.notify({"event"})
         finally:
             self._notifier.unsubscribe("outbox", wakeup)

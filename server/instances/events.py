@@ -75,7 +75,10 @@ async def _deliver(session: AsyncSession, rows: EventRows) -> None:
 
 def snapshot_of(row: Instance | Operation) -> dict[str, Any]:
     """The row as JSON values, without the columns that snapshots leave out."""
-    return {name: _to_json(getattr(row, name)) for name in columns(type(row)) if name not in NOT_IN_SNAPSHOTS}
+    loaded = vars(row)  # SQLAlchemy's attributes cost more than the conversion; they load what is missing
+    return {
+        name: _to_json(loaded[name] if name in loaded else getattr(row, name)) for name in _shown_columns(type(row))
+    }
 
 
 def restored(kind: type[Row], snapshot: dict[str, Any]) -> Row:
@@ -94,6 +97,11 @@ def detached(kind: type[Row], values: dict[str, Any]) -> Row:
 @cache
 def columns(kind: type[Instance] | type[Operation]) -> dict[str, ColumnProperty[Any]]:
     return {attribute.key: attribute for attribute in inspect(kind).column_attrs}
+
+
+@cache
+def _shown_columns(kind: type[Instance] | type[Operation]) -> tuple[str, ...]:
+    return tuple(name for name in columns(kind) if name not in NOT_IN_SNAPSHOTS)
 
 
 def _to_json(value: Any) -> Any:

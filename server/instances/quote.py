@@ -63,7 +63,6 @@ async def quote_draft(
     steps = (
         _template(catalog, draft.template_id),
         _known_regions(catalog, draft),
-        _prefetch(catalog, draft, defaults),
         _network_region(catalog, draft),
         _volume_region(catalog, draft, volumes),
         known_auth(catalog, draft.registry_auth_id, ("input", "registryAuthId")),
@@ -71,7 +70,7 @@ async def quote_draft(
     if catalog.is_cached(template_id=draft.template_id):
         looked_up = [await _outcome(step) for step in steps]
     else:
-        looked_up = await asyncio.gather(*steps, return_exceptions=True)
+        looked_up = await asyncio.gather(*steps, _prefetch(catalog, draft, defaults), return_exceptions=True)
     failures = [each for each in looked_up if isinstance(each, BaseException)]
     problems = [problem for each in failures if isinstance(each, Invalid) for problem in each.problems]
     if problems:
@@ -81,7 +80,7 @@ async def quote_draft(
     template = looked_up[0] if isinstance(looked_up[0], Template) else None
     if template is not None and draft.registry_auth_id is None:
         await known_auth(catalog, template.image_auth_id, TEMPLATE_PATH)
-    network_region, volume_region = looked_up[3], looked_up[4]
+    network_region, volume_region = looked_up[2], looked_up[3]
     if isinstance(network_region, str) and isinstance(volume_region, str) and network_region != volume_region:
         message = f"The volumes are in {volume_region}, the network in {network_region}."
         raise Invalid([Problem("VOLUME_REGION_MISMATCH", message, ("input", "volumes"))])
