@@ -20,6 +20,7 @@ class Lazy:
     """Has the same values as `of` of the type that it stands for."""
 
     row_fields: ClassVar[frozenset[str]] = frozenset()  # attributes that the row has under the same name
+    made_fields: ClassVar[dict[str, Callable[..., Any]]] = {}  # functions of row, `seen_at` and `at`
 
     def __init__(
         self, row: tables.InstanceLike, *, seen_at: datetime | None = None, at: datetime | None = None
@@ -53,6 +54,7 @@ def _define(lazy: type[Lazy], kind: type[Any], identity: dict[str, Callable[[Any
         setattr(lazy, name, property(identity.get(name) or derived))
     # A status as text has the same name in a response as the enum's member.
     lazy.row_fields = frozenset(names) - DERIVED.keys() - identity.keys() | {"status"}
+    lazy.made_fields = {name: each.make for name, each in DERIVED.items() if name not in lazy.row_fields}
 
 
 _define(LazyInstance, Instance, {"row_id": attrgetter("row.id"), "id": _id})

@@ -1,6 +1,6 @@
 """DataLoaders, one per relation and request: the children of a list cost one query."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
@@ -84,6 +84,7 @@ class Loaders:
         self._project_id = caller.project_id
         self.keep = keep
         self._newest: dict[int, DataLoader[UUID, list[OperationRow]]] = {}
+        self._parts: dict[frozenset[str], DataLoader[UUID, InstanceRow | None]] = {}
 
     def operations(self, first: int) -> DataLoader[UUID, list[OperationRow]]:
         """The newest operations of each instance; one loader per requested number."""
@@ -95,9 +96,18 @@ class Loaders:
         by_id = await reads.newest_operations(self._database, instance_ids, project_id=self._project_id, first=first)
         return [by_id[id] for id in instance_ids]
 
+    def part_of_instance(self, columns: frozenset[str]) -> DataLoader[UUID, InstanceRow | None]:
+        """Instances with only these columns, for a field that shows no others."""
+        if columns not in self._parts:
+            self._parts[columns] = DataLoader(partial(self._instances, columns=columns), cache=self.keep)
+        return self._parts[columns]
+
     @_loader
     async def instance(self, ids: list[UUID]) -> list[InstanceRow | None]:
-        by_id = await fast_page.by_ids(self._database, ids, project_id=self._project_id)
+        return await self._instances(ids, columns=fast_page.ALL_COLUMNS)
+
+    async def _instances(self, ids: list[UUID], *, columns: Collection[str]) -> list[InstanceRow | None]:
+        by_id = await fast_page.by_ids(self._database, ids, project_id=self._project_id, columns=columns)
         return [by_id.get(id) for id in ids]
 
     @_loader

@@ -85,7 +85,7 @@ class ServerInfo:
         self._tail = tail
         self._breaker = breaker
         self._guard = guard
-        self._novita = urlsplit(novita_url)
+        self._host = urlsplit(novita_url).hostname or ""
 
     @property
     def uptime(self) -> timedelta:
@@ -104,7 +104,7 @@ class ServerInfo:
     def provider(self) -> Provider:
         breaker = self._breaker.snapshot()
         return Provider(
-            host=self._novita.hostname or "",
+            host=self._host,
             is_simulator=self._guard.is_simulator,
             breaker=breaker.state,
             retry_at=None if breaker.retry_after is None else now() + breaker.retry_after,

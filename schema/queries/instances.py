@@ -18,6 +18,7 @@ from server.db import tables
 from server.enums import Role
 from server.errors import NotFound
 from server.instances.drafts import name_problems
+from server.instances.provider.reader import READER_COLUMNS
 from server.instances.queries import fast_page
 from server.instances.queries import instances as reads
 
@@ -29,7 +30,8 @@ class InstanceQueries:
     @strawberry.field(description="One instance; null if not found.", extensions=[Requires(Role.READER)])
     async def instance(self, info: Info, id: Id) -> Instance | None:
         try:
-            row = await info.context.loaders.instance.load(ids.parse(ids.INSTANCE, id))
+            part = info.context.loaders.part_of_instance(columns_for(selected_names(info)) | READER_COLUMNS)
+            row = await part.load(ids.parse(ids.INSTANCE, id))
         except NotFound:
             return None
         return None if row is None else await _up_to_date(row, info)

@@ -60,7 +60,7 @@ class ServerQueries:
             ),
             database=DatabaseInfo(kind=facts.database_kind, version=standing.database_version),
             event_log=EventLogInfo(
-                head=info.context.state_cursor(standing.head),
+                head=info.context.state_cursor(standing.head) if is_needed else "",
                 has_sequencer=standing.has_sequencer,
                 is_followed=facts.is_following,
             ),

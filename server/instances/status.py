@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from uuid import UUID
 
 from server.db.tables import Instance, InstanceLike
@@ -115,9 +116,10 @@ def has_machine(row: InstanceLike) -> bool:
     return row.novita_id is not None and row.novita_status != "removed"
 
 
-def actions(status: InstanceStatus, *, has_machine: bool) -> list[OperationKind]:
+@cache
+def actions(status: InstanceStatus, *, has_machine: bool) -> tuple[OperationKind, ...]:
     """The verbs that are allowed in that status while no operation is open."""
-    return [kind for kind, verb in VERBS.items() if _is_allowed(verb, status, has_machine=has_machine)]
+    return tuple(kind for kind, verb in VERBS.items() if _is_allowed(verb, status, has_machine=has_machine))
 
 
 def refuse_illegal(verb: Verb, instance: Instance) -> None:

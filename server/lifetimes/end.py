@@ -215,7 +215,7 @@ async def _keep(session: AsyncSession, instance: Instance, again: datetime | Non
         await arming.keep(session, instance, at=again)
 
 
-def allowed(instance: Instance) -> list[OperationKind]:
+def allowed(instance: Instance) -> tuple[OperationKind, ...]:
     """The verbs that its status allows."""
     return actions(InstanceStatus(instance.status), has_machine=has_machine(instance))
 

@@ -288,9 +288,13 @@ class _Source:
         lines: list[str] = []
         for each in classes:
             of_row: frozenset[str] = getattr(each, "row_fields", frozenset())
-            read = [
-                f"{variable} = {'row' if name in of_row else 'source'}.{name}" for variable, name in attributes.items()
-            ]
+            made: dict[str, Any] = getattr(each, "made_fields", {})
+            read: list[str] = []
+            for variable, name in attributes.items():
+                if name in made:
+                    read.append(f"{variable} = {self._named('make', made[name])}(row, source.seen_at, source.at)")
+                else:
+                    read.append(f"{variable} = {'row' if name in of_row else 'source'}.{name}")
             lines += [
                 f"{'elif' if lines else 'if'} source.__class__ is {self._named('kind', each)}:",
                 *_indented(["row = source.row", *read] if of_row else read or ["pass"]),

@@ -42,7 +42,8 @@ def simple_resolver(field: StrawberryField) -> Callable[[Any], Any] | None:
 def classes_of(type: GraphQLObjectType) -> list[Any]:
     """The type's class, and the subclasses that declare with `stands_for` that they have the same attributes.
 
-    Such a class may name attributes in `row_fields` that are read from its `row`, without a property between.
+    Such a class may name attributes in `row_fields` that are read from its `row`, without a property between, and in
+    `made_fields` functions that make an attribute of its `row`, `seen_at` and `at`.
     """
     definition: Any = type.extensions.get(DEFINITION)
     if definition is None or definition.is_type_of is not None or definition.concrete_of is not None:

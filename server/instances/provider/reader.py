@@ -200,6 +200,10 @@ class ProviderReader:
         return Dated(machines, asked_at)
 
 
+# What `ProviderReader.read` reads of a row.
+READER_COLUMNS = frozenset({"id", "status", "status_since", "observed_at", "novita_id", "novita_status"})
+
+
 def last_seen(instance: InstanceLike) -> datetime:
     """When the row was last known to agree with the provider."""
     return max(instance.observed_at or instance.status_since, instance.status_since)

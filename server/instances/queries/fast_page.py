@@ -33,7 +33,6 @@ from server.instances.queries.instances import (
 
 NO_FILTER = InstanceFilter()
 ALL_COLUMNS = InstanceRow._fields
-BY_IDS = f"SELECT {', '.join(ALL_COLUMNS)} FROM instance WHERE id = ANY($1::uuid[]) AND project_id = $2"
 
 _DIALECT = dialect()
 _JSON = frozenset(name for name in ALL_COLUMNS if isinstance(Instance.__table__.columns[name].type, JSONB))
@@ -61,9 +60,21 @@ async def page(
     return statement.rows(await database.fetch_from_replica_if_fresh(statement.text, *values))
 
 
-async def by_ids(database: Database, ids: Sequence[UUID], *, project_id: UUID) -> Mapping[UUID, InstanceRow]:
-    rows = _rows(InstanceRow, _json_places(ALL_COLUMNS), await database.raw.fetch(BY_IDS, ids, project_id))
+async def by_ids(
+    database: Database, ids: Sequence[UUID], *, project_id: UUID, columns: Collection[str] = ALL_COLUMNS
+) -> Mapping[UUID, InstanceRow]:
+    """The rows have only these columns and the id."""
+    text, model, json_places = select_by_ids(frozenset(columns))
+    rows = _rows(model, json_places, await database.raw.fetch(text, ids, project_id))
     return {row.id: row for row in rows}
+
+
+@lru_cache(maxsize=200)
+def select_by_ids(columns: frozenset[str]) -> tuple[str, Any, tuple[int, ...]]:
+    """The SQL of `by_ids`, the class of its rows, and which of their values are JSON."""
+    names = tuple(name for name in ALL_COLUMNS if name == "id" or name in columns)
+    text = f"SELECT {', '.join(names)} FROM instance WHERE id = ANY($1::uuid[]) AND project_id = $2"
+    return text, _model(names), _json_places(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +110,7 @@ def _statement(
     names = list(enumerate(state.positiontup or ()))
     return _Statement(
         text=state.statement,
-        model=InstanceRow if columns == ALL_COLUMNS else _part_of_row(columns),
+        model=_model(columns),
         json_places=_json_places(columns),
         parameters=tuple(_parameter(value) for value in state.positional_parameters),
         page_places=tuple(each for each in names if each[1] in PAGE_PARAMETERS),
@@ -107,9 +118,9 @@ def _statement(
     )
 
 
-def _part_of_row(columns: tuple[str, ...]) -> Any:
+def _model(columns: tuple[str, ...]) -> Any:
     make: Any = namedtuple
-    return make("PartOfInstanceRow", columns)
+    return InstanceRow if columns == ALL_COLUMNS else make("PartOfInstanceRow", columns)
 
 
 def _parameter(value: Any) -> Any:

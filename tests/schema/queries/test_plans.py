@@ -85,7 +85,8 @@ class Reader:
     async def plan(self, table: str, document: str, **variables: Any) -> "Plan":
         """How the one statement that finds rows of the table was carried out; what it found may be read by its ids."""
         _, statements = await self.ask(document, **variables)
-        (found,) = [each for each in statements if f"FROM {table}" in each[0] and each[0] != fast_page.BY_IDS]
+        by_ids, *_ = fast_page.select_by_ids(frozenset(fast_page.ALL_COLUMNS))
+        (found,) = [each for each in statements if f"FROM {table}" in each[0] and each[0] != by_ids]
         statement, parameters = found
         pool = self.world.database.raw
         rows = await pool.fetchval(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", *parameters)
