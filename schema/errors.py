@@ -12,7 +12,7 @@ from strawberry.types.field import StrawberryField
 from schema import ids
 from schema.context import Info
 from schema.scalars import BigInt
-from schema.types.money import BillingMode, Money, money
+from schema.types.money import MICROS_PER_E5, BillingMode, Money, money
 from schema.types.operation import HELP, Operation
 from server import errors
 from server.clock import now
@@ -103,7 +103,7 @@ class BudgetExceeded(MutationError):
 @strawberry.type(description="A quota of the project, of a label or of the token would be exceeded.")
 class ProjectQuotaExceeded(MutationError):
     quota_id: strawberry.ID = strawberry.field(description="Id of the quota.")
-    limit: str = strawberry.field(description="maxInstances, maxGpus or maxPricePerHour.")
+    limit: str = strawberry.field(description="What would be exceeded: maxInstances, maxGpus or maxPricePerHour.")
     used: BigInt = strawberry.field(description="What counts now; a price is in millionths of a dollar.")
     maximum: BigInt = strawberry.field(description="What the quota allows.")
 
@@ -111,6 +111,12 @@ class ProjectQuotaExceeded(MutationError):
 @strawberry.type(description="The token is for other products or regions.")
 class TokenLimitExceeded(MutationError):
     limit: str = strawberry.field(description="Field of the token's limits: productNames or regions.")
+
+
+@strawberry.type(description="The quoted machine costs more now than the quote and maxPriceDrift allow.")
+class PriceDrifted(MutationError):
+    quoted: Money = strawberry.field(description="Quoted price per hour.")
+    price_now: Money = strawberry.field(description="Price per hour now.")
 
 
 @strawberry.type(description="Too many creates of the project wait for their turn already.")
@@ -147,6 +153,7 @@ ALL_ERRORS: list[type[MutationError]] = [
     BudgetExceeded,
     ProjectQuotaExceeded,
     TokenLimitExceeded,
+    PriceDrifted,
     QueueFull,
     ApiError,
 ]
@@ -221,6 +228,9 @@ async def errors_of(refused: errors.Refused, info: Info) -> Sequence[MutationErr
             ]
         case refusals.TokenLimitExceeded():
             return [TokenLimitExceeded(**common, limit=refused.limit)]
+        case refusals.PriceDrifted():
+            quoted, price_now = (money(each * MICROS_PER_E5) for each in (refused.quoted_e5, refused.now_e5))
+            return [PriceDrifted(**common, quoted=quoted, price_now=price_now)]
         case errors.QueueFull():
             return [QueueFull(**common, retry_at=now() + refused.retry_after)]
         case errors.NoCapacity():

@@ -245,6 +245,8 @@ class CreateArguments(TypedDict, total=False):
     """Limits of its lifetime. Default: the project's, or none."""
     max_hourly_price: Money | Decimal | MoneyInput
     """Maximum price per hour of the whole instance, all GPUs together: 0.001 to 1000 USD. `{amountMicros: 350000}` is 0.35 USD."""
+    max_price_drift: float
+    """With quoteId: how far the price may be above the quoted one, 0 to 1; 0.05 is 5 %."""
     min_cuda_version: str
     """Lowest CUDA version of the node's driver, such as 12.4; replaces the template's. GPU only."""
     name: Required[str]
@@ -257,6 +259,8 @@ class CreateArguments(TypedDict, total=False):
     """Ports to expose, at most 15; they replace the template's."""
     product: Required[str]
     """Product name, such as RTX 4090 24GB."""
+    quote_id: str
+    """Id of a quote for the same request: its region, billing mode and price are taken, or none (QUOTE_EXPIRED, QUOTE_MISMATCH, PRICE_DRIFTED)."""
     ready_timeout: timedelta | float
     """How long the machine may take to run before the operation fails with READY_TIMEOUT: 60 to 86400 s. Default: the server's INSTANCE_MAX_WAIT."""
     region: str

@@ -1125,6 +1125,24 @@ class OperationInProgress(MutationError):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PriceDrifted(MutationError):
+    """The quoted machine costs more now than the quote and maxPriceDrift allow."""
+
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+    price_now: Money
+    """Price per hour now."""
+    quoted: Money
+    """Quoted price per hour."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProjectQuotaExceeded(MutationError):
     """A quota of the project, of a label or of the token would be exceeded."""
 
@@ -1133,7 +1151,7 @@ class ProjectQuotaExceeded(MutationError):
     help: str | None
     """What you can do about it; null for a code that this server does not know."""
     limit: str
-    """maxInstances, maxGpus or maxPricePerHour."""
+    """What would be exceeded: maxInstances, maxGpus or maxPricePerHour."""
     maximum: int
     """What the quota allows."""
     message: str
@@ -1328,7 +1346,7 @@ class QuoteCandidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Quote:
-    """What createInstance with the same input would choose now. Nothing is reserved."""
+    """What createInstance with the same input would choose now. Nothing is reserved; with `quoteId`, createInstance takes exactly this machine at this price or is refused."""
 
     best: QuoteCandidate | None
     """First accepted candidate; null if there is none."""
@@ -1336,10 +1354,16 @@ class Quote:
     """Candidates, in the order they would be tried."""
     errors: tuple[MutationError, ...]
     """Why createInstance would refuse this: problems with the input, or no candidate."""
+    expires_at: datetime | None
+    """Until when `quoteId` holds: five minutes."""
     fetched_at: datetime | None
     """When price and stock were read from the provider. The oldest counts."""
+    max_cost: Money | None
+    """What it costs until its hard end; null if it has none."""
     price_per_hour: Money | None
     """Price per hour of the best candidate, all GPUs together."""
+    quote_id: str | None
+    """Signed id for `createInstance(quoteId)`; null without a candidate."""
     rootfs_size_gb: int | None
     """Root disk it would get, in GB."""
     stale: bool
@@ -1470,6 +1494,7 @@ ERROR_TYPES: dict[str, type[MutationError]] = {
     "NotCancellable": NotCancellable,
     "NotFoundError": NotFoundError,
     "OperationInProgress": OperationInProgress,
+    "PriceDrifted": PriceDrifted,
     "ProjectQuotaExceeded": ProjectQuotaExceeded,
     "QueueFull": QueueFull,
     "Refusal": Refusal,

@@ -1,5 +1,6 @@
 """Mutations: createInstance, deleteInstance."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -46,8 +47,10 @@ class InstanceSource:
     image: str | None = strawberry.field(default=strawberry.UNSET, description="Container image, such as nginx:1.27.")
 
 
-@strawberry.input(description="The instance to create. Give exactly one of source, templateId and image.")
-class CreateInstanceInput(MutationInput):
+@strawberry.input
+class NewInstanceInput(MutationInput):
+    """Of createInstance and of quote."""
+
     name: str = strawberry.field(description="Name, 1 to 255 characters, unique among instances that are not deleted.")
     product_name: str = strawberry.field(description="Product name, such as RTX 4090 24GB.")
     source: InstanceSource | None = strawberry.field(default=None, description="Template or image.")
@@ -162,7 +165,24 @@ class CreateInstanceInput(MutationInput):
             health_check=(self.health_check or HealthCheckInput()).to_draft(),
             lifetime=None if self.lifetime is None else self.lifetime.to_domain(),
             unreadable=tuple(unreadable),
+            quote_id=None,
+            max_price_drift=0.0,
         )
+
+
+@strawberry.input(description="The instance to create. Give exactly one of source, templateId and image.")
+class CreateInstanceInput(NewInstanceInput):
+    quote_id: strawberry.ID | None = strawberry.field(
+        default=None,
+        description="Id of a quote for the same request: its region, billing mode and price are taken, or none "
+        "(QUOTE_EXPIRED, QUOTE_MISMATCH, PRICE_DRIFTED).",
+    )
+    max_price_drift: float = strawberry.field(
+        default=0.0, description="With quoteId: how far the price may be above the quoted one, 0 to 1; 0.05 is 5 %."
+    )
+
+    def to_draft(self) -> drafts.CreateDraft:
+        return replace(super().to_draft(), quote_id=self.quote_id, max_price_drift=self.max_price_drift)
 
 
 @strawberry.type(description="The accepted instance, being created.")
@@ -198,6 +218,7 @@ class InstanceMutations:
                 estimated_ready_time=services.settings.estimated_ready_time,
                 private_addresses=services.settings.allow_private_webhooks,
                 cipher=services.cipher,
+                quote_key=services.seals.quote_key,
                 max_duration=services.settings.default_max_duration,
             ),
         )

@@ -9,7 +9,7 @@ from graphql import GraphQLError
 from schema.context import Info, visible_to
 from schema.errors import errors_of
 from schema.inputs import After, First, Input, Which
-from schema.mutations.create import CreateInstanceInput
+from schema.mutations.create import NewInstanceInput
 from schema.permissions import Requires, RequiresServerAdmin
 from schema.types.catalog import (
     CacheStats,
@@ -29,10 +29,12 @@ from server.conversion import convert
 from server.enums import InstanceKind, ProviderObjectKind, Role
 from server.errors import Refused
 from server.instances.availability import refuse
+from server.instances.binding_quote import BindingQuote
 from server.instances.commands.create import objects_of, refuse_foreign
+from server.instances.limits.of_token import policy_for
 from server.instances.limits.policy import PATH
-from server.instances.limits.spec import refuse_near_deadline
-from server.instances.quote import Defaults, quote_draft
+from server.instances.limits.spec import refuse_near_deadline, seconds_to_end
+from server.instances.quote import Defaults, limited_draft, quote_draft
 from server.volumes.attach import find_mounted
 
 MAX_TEXT_LENGTH = 255
@@ -48,7 +50,7 @@ class ProductFilter:
 
 
 @strawberry.input(description="The input of createInstance; name and source are optional.")
-class QuoteInput(CreateInstanceInput):
+class QuoteInput(NewInstanceInput):
     name: str | None = strawberry.field(default=None, description="Ignored.")  # type: ignore[assignment]
 
 
@@ -116,18 +118,30 @@ class CatalogQueries:
         if draft.template_id is None and draft.image is None:
             draft = replace(draft, image="any")
         defaults = Defaults(services.settings.default_regions, services.settings.estimated_ready_time)
+        caller, moment = info.context.caller, now()
         try:
             draft.check()
-            refuse_near_deadline(draft.lifetime, PATH, at=now())
-            project_id = info.context.caller.project_id
+            refuse_near_deadline(draft.lifetime, PATH, at=moment)
+            project_id = caller.project_id
+            policy = policy_for(await info.context.loaders.lifetime_policy.load(project_id), caller)
+            limits = policy.applied(
+                draft.lifetime,
+                at=moment,
+                server_default=services.settings.default_max_duration,
+                has_gpu=draft.kind is InstanceKind.GPU,
+            )
             foreign = await owned_by_others(services.database, objects_of(draft), project_id=project_id)
             refuse_foreign(draft, foreign)
             volumes = await find_mounted(services.database, draft.volumes, project_id=project_id)
-            quote = await quote_draft(services.catalog, draft, defaults=defaults, volumes=volumes)
+            within = await limited_draft(services.catalog, draft, defaults.regions, by=caller)
+            quote = await quote_draft(services.catalog, within, defaults=defaults, volumes=volumes)
         except Refused as refused:
             return Quote(errors=list(await errors_of(refused, info)))
         if quote.best is not None:
-            return Quote.of(quote)
+            binding = BindingQuote.of(draft, quote.best, project_id=project_id, at=moment)
+            return Quote.of(quote).bound(
+                binding.sign(services.seals.quote_key), binding, seconds_to_end(limits, at=moment)
+            )
         try:
             await refuse(services.catalog, quote)
         except Refused as refused:

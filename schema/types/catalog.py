@@ -15,7 +15,7 @@ from schema.ids import Node
 from schema.inputs import First
 from schema.pagination import Edge, ListConnection, check_first
 from schema.types.instance_parts import EnvVariable, Port, Tool, tools_of
-from schema.types.money import BillingMode, Money
+from schema.types.money import MICROS_PER_E5, BillingMode, Money, money
 from server.catalog.catalog import Cluster, RegistryAuth
 from server.catalog.catalog import Template as CatalogTemplate
 from server.catalog.offers import Offer
@@ -23,6 +23,7 @@ from server.conversion import convert
 from server.enums import InstanceKind, ProviderObjectKind
 from server.errors import ProviderNotFound
 from server.instances import quote as domain
+from server.instances.binding_quote import BindingQuote
 from server.instances.placement import Candidate, RegionRefusal
 
 MAX_TEMPLATE_ID = 255  # characters
@@ -228,8 +229,20 @@ class QuoteCandidate:
         )
 
 
-@strawberry.type(description="What createInstance with the same input would choose now. Nothing is reserved.")
+@strawberry.type(
+    description="What createInstance with the same input would choose now. Nothing is reserved; with `quoteId`, "
+    "createInstance takes exactly this machine at this price or is refused."
+)
 class Quote:
+    quote_id: strawberry.ID | None = strawberry.field(
+        default=None, description="Signed id for `createInstance(quoteId)`; null without a candidate."
+    )
+    expires_at: datetime | None = strawberry.field(
+        default=None, description="Until when `quoteId` holds: five minutes."
+    )
+    max_cost: Money | None = strawberry.field(
+        default=None, description="What it costs until its hard end; null if it has none."
+    )
     candidates: list[QuoteCandidate] = strawberry.field(
         default_factory=list["QuoteCandidate"], description="Candidates, in the order they would be tried."
     )
@@ -246,6 +259,13 @@ class Quote:
         default_factory=list["MutationError"],
         description="Why createInstance would refuse this: problems with the input, or no candidate.",
     )
+
+    def bound(self, id: str, binding: BindingQuote, seconds: float | None) -> "Quote":
+        """With what createInstance needs to hold it; `seconds` is how long the run can last."""
+        self.quote_id, self.expires_at = strawberry.ID(id), binding.expires_at
+        if seconds is not None:
+            self.max_cost = money(round(binding.price_e5 * MICROS_PER_E5 * seconds / 3600))
+        return self
 
     @classmethod
     def of(cls, quote: domain.Quote, errors: Sequence[MutationError] = ()) -> "Quote":

@@ -54,6 +54,7 @@ class Seals:
         self._database = database
         self._cursors: Seal | None = None
         self._jobs: Seal | None = None
+        self._quote_key: bytes | None = None
         self.plain_cursors_until: datetime | None = None
 
     async def load(self) -> None:
@@ -64,6 +65,7 @@ class Seals:
         self.plain_cursors_until = row.plain_cursors_until
         self._cursors = Seal(row.key, b"cursor")
         self._jobs = Seal(row.key, b"job")
+        self._quote_key = blake2b(b"sign", key=row.key, person=b"quote").digest()
 
     def job_id(self, number: int) -> str:
         """A job's id, as in the API and in logs: jobs of all projects are numbered together."""
@@ -76,6 +78,13 @@ class Seals:
     @property
     def jobs(self) -> Seal:
         return _loaded(self._jobs)
+
+    @property
+    def quote_key(self) -> bytes:
+        """Signs quotes: the same in all processes of the database, and after a restart."""
+        if self._quote_key is None:
+            raise LookupError("the seals have not been loaded")
+        return self._quote_key
 
 
 def _loaded(seal: Seal | None) -> Seal:

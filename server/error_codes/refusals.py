@@ -46,6 +46,18 @@ CODES = (
         "The token is not for this product or region (`limit`).",
         "Choose another one, or use another token; `viewer { token { limits } }` has the limits.",
     ),
+    ErrorCode("QUOTE_EXPIRED", "The quote is older than five minutes.", "Request another quote."),
+    ErrorCode(
+        "QUOTE_MISMATCH",
+        "`quoteId` is not of this request, or its product is no longer offered.",
+        "Send the input of the quote, or request another quote.",
+    ),
+    ErrorCode(
+        "PRICE_DRIFTED",
+        "The quoted machine costs more now than `maxPriceDrift` allows.",
+        "Request another quote, or raise `maxPriceDrift`.",
+    ),
+    ErrorCode("INVALID_MAX_PRICE_DRIFT", "`maxPriceDrift` is not 0 to 1.", "0.05 is 5 per cent."),
     ErrorCode(
         "INVALID_TOKEN_LIMITS",
         "A limit of the token is out of range, or the token has the role ADMIN.",

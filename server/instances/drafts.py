@@ -102,6 +102,8 @@ class CreateDraft:
     volumes: tuple[VolumeMount, ...] = ()
     ready_timeout: timedelta | None = None
     lifetime: Lifetime | None = None
+    quote_id: str | None = None
+    max_price_drift: float = 0
     # Problems found while the input was read; reported together with the others.
     unreadable: tuple[Problem, ...] = ()
 

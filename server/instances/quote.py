@@ -40,6 +40,7 @@ class Defaults:
     estimated_ready_time: timedelta
     private_addresses: PrivateAddresses = PrivateAddresses.OFF
     cipher: Cipher = PLAIN
+    quote_key: bytes | None = None
     max_duration: timedelta | None = None  # of instances whose request and project name none
 
 

@@ -24,3 +24,12 @@ class TokenLimitExceeded(Refused):
     def __init__(self, limit: str, message: str, path: tuple[str, ...]) -> None:
         super().__init__("TOKEN_LIMIT_EXCEEDED", message, path)
         self.limit = limit
+
+
+class PriceDrifted(Refused):
+    """The quoted machine costs more now. Prices are per hour, in 1/100000 USD."""
+
+    def __init__(self, quoted_e5: int, now_e5: int, path: tuple[str, ...]) -> None:
+        message = f"It was quoted for {quoted_e5 / 1e5:.5f} USD per hour and costs {now_e5 / 1e5:.5f} now."
+        super().__init__("PRICE_DRIFTED", message, path)
+        self.quoted_e5, self.now_e5 = quoted_e5, now_e5

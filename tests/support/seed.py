@@ -10,6 +10,7 @@ from server.auth.caller import Caller
 from server.clock import new_id
 from server.db.tables import ProjectWebhook, Volume
 from server.enums import InstanceStatus, Role
+from server.spend.quotas import QuotaDraft, set_quota
 from server.webhooks import deliveries
 from tests.support.api import Api
 from tests.support.machines import make_running
@@ -163,3 +164,10 @@ async def make_objects(api: Api) -> dict[str, str]:
         for field, made in payload.items()
         if field in names
     }
+
+
+async def put_quota(world: World, caller: Caller) -> UUID:
+    async with world.database.write() as session:
+        row = await set_quota(session, QuotaDraft(max_gpus=1000), project_id=caller.project_id)
+    assert row is not None
+    return row.id

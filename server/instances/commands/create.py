@@ -13,6 +13,7 @@ from server.enums import InstanceKind, ProviderObjectKind
 from server.errors import BudgetExceeded, Invalid, Problem
 from server.idempotency import IdempotentRequest, requested_fields
 from server.instances.availability import refuse
+from server.instances.binding_quote import drift_problems, held_quote
 from server.instances.commands.create_rows import Conflict, CreateBatcher
 from server.instances.drafts import MAX_ENV_OF_CPU, CreateDraft, Port, ready_timeout_fields, target_problems
 from server.instances.env import sealed, secret_names
@@ -37,6 +38,8 @@ async def create_instance(
 ) -> Accepted:
     """Accept a request for an instance; a worker creates it. Every check comes first, so a refusal writes nothing."""
     draft.check(defaults.private_addresses)
+    if problems := list(drift_problems(draft)):
+        raise Invalid(problems)
     request = request_of(draft, by)
     conflicts = await creates.find_conflicts(
         project_id=by.project_id, name=draft.name, key=draft.idempotency_key, objects=objects_of(draft)
@@ -52,12 +55,18 @@ async def create_instance(
     refuse_foreign(draft, conflicts.foreign)
     moment = now()
     refuse_near_deadline(draft.lifetime, PATH, at=moment)
+    held = held_quote(draft, defaults.quote_key, project_id=by.project_id, at=moment)
+    if held is not None:
+        draft = held.bound(draft)
     draft = await limited_draft(catalog, draft, defaults.regions, by=by)
     limits = policy_for(conflicts.policy, by).applied(
         draft.lifetime, at=moment, server_default=defaults.max_duration, has_gpu=draft.kind is InstanceKind.GPU
     )
     volumes = await attach.find_mounted(creates.database, draft.volumes, project_id=by.project_id)
     fields, candidate, highest_price = await fields_of(catalog, draft, by=by, defaults=defaults, volumes=volumes)
+    if held is not None:
+        held.refuse_other(candidate, draft)
+        fields["max_hourly_price_e5"] = highest_price = held.highest_price(draft)
     fields["lifetime"] = None if limits is None else limits.to_json()
     usual = await creates.estimates.usual_time(
         project_id=by.project_id, product_name=draft.product_name, region=candidate.region
