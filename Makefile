@@ -154,6 +154,15 @@ chaos: $(VENV)/.installed ## Break everything at random for half an hour; a tabl
 chaos-short: $(VENV)/.installed ## The same for two minutes; the tests have 45 seconds with each kind of fault once
 	$(BIN)/python -m tests.chaos.run --minutes 2.1 --seed 56 --every 3 --pace 1.5 $(ARGS)
 
+killed-program: $(VENV)/.installed ## kill -9 of a `with` program in real time: its machine is gone at heartbeat + 10 s
+	$(BIN)/python -m tests.client.killed_program
+
+mcp-inspector: $(VENV)/.installed ## MCP Inspector lists and calls every tool (takes npm and the internet)
+	$(BIN)/python -m tests.server.mcp.inspector
+
+mcp-cuts: $(VENV)/.installed ## 300 calls of an MCP client, a third of whose answers are cut: one machine per key
+	MCP_CALLS=300 $(BIN)/pytest -q -s -p no:xdist tests/server/mcp/test_tools.py -k answers_are_cut --timeout 900
+
 chaos-mutants: $(VENV)/.installed ## Plant defects one by one; chaos or a named test must catch each (ARGS="--without-chaos")
 	$(BIN)/python -m tests.chaos.mutants $(ARGS)
 

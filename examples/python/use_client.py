@@ -1,11 +1,13 @@
 """Everything that the Python client can do. PILOTLIGHT_URL=... PILOTLIGHT_TOKEN=... python use_client.py NAME"""
 
+import base64
 import sys
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from pilotlight_client import NotFound, OperationFailed, Pilotlight, Refused, WaitTimedOut
+from standardwebhooks import Webhook
 
 PRODUCT = "RTX 4090 24GB"
 
@@ -36,7 +38,7 @@ def main(name: str) -> None:
             sys.exit(f"{failed} {failed.operation.error and failed.operation.error.help}")
         except WaitTimedOut as slow:
             sys.exit(f"{slow}: it goes on without this program")
-        print(operation.kind, operation.status)
+        print(operation.kind, client.operation(operation.id).status)
 
         instance = client.get(name)
         print(instance.status, [endpoint.address for endpoint in instance.endpoints])
@@ -80,6 +82,24 @@ def main(name: str) -> None:
             client.get("no such instance")
         except NotFound as missing:
             print(missing)
+        try:
+            client.revoke_token("no such token")
+        except Refused as refused:
+            print(refused.code)
+    receive_webhook()
+
+
+def receive_webhook() -> None:
+    """What a receiver does with the headers and the body of a request."""
+    secret = "whsec_" + base64.b64encode(b"of the project, by rotateWebhookSecret").decode()
+    body, at = '{"type": "instance.ready"}', datetime.now(UTC)
+    signature = Webhook(secret).sign("msg_1", at, body)
+    headers = {"webhook-id": "msg_1", "webhook-timestamp": str(int(at.timestamp())), "webhook-signature": signature}
+    client = Pilotlight()
+    try:
+        print(client.verify_webhook(secret, body, headers)["type"])
+    finally:
+        client.close()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """`pilotlight mcp`: the tools for agents over standard input and output."""
 
+import asyncio
 import os
 
 import typer
@@ -23,5 +24,10 @@ def mcp() -> None:
         raise fail(str(problem), UNREACHABLE) from None
     required = os.environ.get("MCP_REQUIRE_LIFETIME", "true").lower() not in ("false", "off", "no", "0")
     version = importlib.metadata.version("pilotlight")
-    build_server(lambda _: client, version=version, require_lifetime=required).run("stdio")
+
+    async def serve() -> None:
+        async with client:
+            await build_server(lambda _: client, version=version, require_lifetime=required).run_stdio_async()
+
+    asyncio.run(serve())
     raise typer.Exit

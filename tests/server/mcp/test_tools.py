@@ -20,21 +20,14 @@ from pilotlight_client import AsyncPilotlight
 
 from tests.support.api import Api
 from tests.support.api_server import serving
-from tests.support.databases import DatabaseMaker
 from tests.support.fault_proxy import FaultProxy
-from tests.support.processes import PILOTLIGHT, Up, made, up
+from tests.support.processes import PILOTLIGHT, Up, made
 
 PRODUCT = "RTX 4090 24GB"
 TOOLS = {
     "find_offers", "quote", "create_instance", "get_instance", "list_instances", "wait_for", "start_instance",
     "stop_instance", "delete_instance", "extend_lifetime", "get_events", "get_log", "get_spend",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-async def running(new_database: DatabaseMaker, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Up]:
-    async with up(tmp_path_factory.mktemp("home"), env={"DATABASE_URL": await new_database.migrated()}) as running:
-        yield running
 
 
 def mcp_url(running: Up, port: int | None = None) -> str:

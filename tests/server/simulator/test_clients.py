@@ -1,8 +1,5 @@
 """Clients that others have published for the provider work with the simulator."""
 
-import asyncio
-import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +7,8 @@ import pytest
 from server.simulator.app import HANDLERS, HOST_HANDLERS
 from server.simulator.options import SimulatorOptions
 from server.simulator.server import Simulator
+from tests.support.other_environment import python_with, run_program
 
-BIN = Path(sys.executable).parent
 PROGRAMS = Path(__file__).parent / "clients"
 PACKAGES = ("novita==0.1.0", "novita-sdk==0.5.0")
 SPEED = 100
@@ -26,40 +23,17 @@ OTHERS = {
 }
 
 
-async def run(*command: str | Path) -> tuple[int, str]:
-    environment = {**os.environ, "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "1"}
-    environment.pop("VIRTUAL_ENV", None)
-    process = await asyncio.create_subprocess_exec(
-        *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    try:
-        async with asyncio.timeout(120):
-            said, _ = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        said, _ = await process.communicate()
-    return process.returncode or 0, said.decode()
-
-
 @pytest.fixture(scope="module")
 async def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of an environment with the clients, which are fetched now."""
-    home = tmp_path_factory.mktemp("clients") / "venv"
-    code, said = await run(BIN / "uv", "venv", "--quiet", "--python", sys.executable, home)
-    assert code == 0, said
-    code, said = await run(BIN / "uv", "pip", "install", "--quiet", "--python", home / "bin/python", *PACKAGES)
-    if "Failed to fetch" in said or "network was disabled" in said:
-        pytest.skip(f"the package registry can't be reached for {', '.join(PACKAGES)}: {said[-300:]}")
-    assert code == 0, said
-    return home / "bin/python"
+    return await python_with(tmp_path_factory.mktemp("clients") / "venv", *PACKAGES)
 
 
 async def test_published_clients_find_every_route_as_they_expect_it(python: Path):
     used: set[str] = set()
     for program in ("use_sdk.py", "use_command_line.py"):
         async with Simulator(SimulatorOptions(speed=SPEED)) as simulator:
-            code, said = await run(python, PROGRAMS / program, simulator.url)
-            assert code == 0, f"{program}: {said}"
+            code, printed, said = await run_program(python, PROGRAMS / program, simulator.url)
+            assert code == 0, f"{program}: {printed}{said}"
             used |= simulator.world.calls.keys()
 
     assert used == {*HANDLERS, *HOST_HANDLERS} - OTHERS

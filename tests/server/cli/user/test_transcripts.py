@@ -1,5 +1,6 @@
 """Every command for users against the simulator, compared with a stored transcript.
 
+`until COMMAND` repeats it until it succeeds, `until COMMAND fails` until it does not; the last run is compared.
 UPDATE_TRANSCRIPTS=1 writes the transcripts again; read the difference before it is committed.
 """
 
@@ -10,7 +11,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.server.cli.user.conftest import Run
+from tests.server.cli.user.conftest import Ran, Run
+from tests.support.waiting import until
 
 FOLDER = Path(__file__).parent / "transcripts"
 CREATE = "create {name} --product 'RTX 4090 24GB' --image nginx"
@@ -44,7 +46,24 @@ STORIES = {
         "budget rm {name}",
         "volume create {name} --region AS-SGP-02 --size 5",
         "volume rm {name}",
+        "volume create {name} --region AS-SGP-02 --size 10 -o table",
+        "until volume grow {name} 30 -o table",
+        "volume grow {name} 20",
+        "volume rm {name} -o table",
+        "until volume rm {name} fails",
+        "volume ls -o name",
+        "spend -o table",
         "spend --by colour",
+        "market L40S --region EU-GB-01 -o table",
+    ],
+    "shells": [
+        "completion bash",
+        "completion zsh",
+        "completion fish",
+        "completion tcsh",
+        "context ls",
+        "token list -o name",
+        "token revoke {name}",
     ],
     "refusals": [
         "create {name} --image nginx",
@@ -58,7 +77,6 @@ STORIES = {
         "extend {name}",
         "update {name}",
         "cp here there",
-        "completion tcsh",
         "context use nowhere",
     ],
 }
@@ -68,8 +86,13 @@ STORIES = {
 async def test_a_story_reads_as_stored(story: str, run: Run):
     name = f"cli-{uuid4().hex[:8]}"
     lines: list[str] = []
-    for command in STORIES[story]:
-        ran = await run(*shlex.split(command.format(name=name)))
+    for line in STORIES[story]:
+        command = line.removeprefix("until ").removesuffix(" fails")
+        words = command.format(name=name)
+        if line.startswith("until "):
+            ran = await _repeated(run, words, fails=line.endswith(" fails"))
+        else:
+            ran = await run(*shlex.split(words))
         lines.append(f"$ pilotlight {command}\n{ran.text.replace(name, '{name}')}")
     told = "\n".join(lines)
 
@@ -77,3 +100,15 @@ async def test_a_story_reads_as_stored(story: str, run: Run):
     if os.environ.get("UPDATE_TRANSCRIPTS"):
         stored.write_text(told)
     assert told == stored.read_text()
+
+
+async def _repeated(run: Run, command: str, *, fails: bool) -> Ran:
+    """The first time that it succeeds, or fails: a worker makes and deletes volumes meanwhile."""
+    ran = list[Ran]()
+
+    async def is_so() -> bool:
+        ran.append(await run(*shlex.split(command)))
+        return (ran[-1].code != 0) is fails
+
+    await until(is_so, pause=0.1)
+    return ran[-1]
