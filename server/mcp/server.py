@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any, Literal
 
 from mcp.server import MCPServer
@@ -307,7 +307,7 @@ async def _max_cost(client: AsyncRequests, request: dict[str, Any], limit: Decim
     if price is None:
         return None
     cost = price * Decimal(longest.total_seconds()) / 3600
-    return f"{cost.quantize(Decimal('0.0001'))} USD"
+    return f"{cost.quantize(Decimal('0.0001'), ROUND_CEILING)} USD"  # the most is never more than what is shown
 
 
 def _shown(money: Any) -> str | None:

@@ -61,7 +61,12 @@ def connected() -> "Generator[Pilotlight]":
     except Unreachable as problem:
         raise fail(str(problem), UNREACHABLE) from None
     except RequestFailed as failed:
-        raise fail(str(failed), exit_code(failed.code)) from None
+        from server.error_codes import help_of
+
+        typer.echo(f"pilotlight: {failed}", err=True)
+        if remedy := help_of(failed.code):
+            typer.echo(f"  {remedy}", err=True)
+        raise typer.Exit(exit_code(failed.code)) from None
     except NotFound as missing:
         raise fail(str(missing), REFUSED) from None
     except Refused as refused:

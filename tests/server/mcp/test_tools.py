@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -144,6 +145,23 @@ async def test_instances_without_an_end_are_created_if_the_setting_says_so(api: 
     ):
         created = await call(client, "create_instance", operation_key="k", name="x", product=PRODUCT, image="nginx")
     assert (created["instance"]["ends_at"], created["max_cost"]) == (None, None)
+
+
+async def test_the_most_that_an_instance_can_cost_is_its_limit_for_the_longest_run(running: Up):
+    name = f"agent-{uuid4().hex[:8]}"
+    async with over_http(running) as client:
+        quoted = (await call(client, "quote", product=PRODUCT, billing="ON_DEMAND"))["candidates"]
+        cheapest, *_, dearest = sorted(Decimal(each["price_per_hour"].split()[0]) for each in quoted)
+        # Just above a price with four decimals for 90 minutes: rounded down, it would be too little.
+        limit = ((cheapest + dearest) / 2).quantize(Decimal("0.01")) + Decimal("0.00001")
+        given: dict[str, Any] = {"product": PRODUCT, "billing": "ON_DEMAND", "image": "nginx"}
+        limits = {"max_duration_seconds": 5400, "max_price_per_hour": str(limit)}
+        created = await call(client, "create_instance", operation_key=str(uuid4()), name=name, **given, **limits)
+        await call(client, "delete_instance", operation_key=str(uuid4()), instance=name)
+
+    most = Decimal(created["max_cost"].removesuffix(" USD"))
+    assert cheapest < limit < dearest
+    assert most == (limit * Decimal("1.5")).quantize(Decimal("0.0001"), ROUND_CEILING)
 
 
 async def test_a_refusal_has_code_path_and_remedy(running: Up):

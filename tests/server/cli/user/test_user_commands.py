@@ -141,6 +141,7 @@ async def test_without_a_server_or_token_the_exit_code_is_five(run: Run, running
     assert (await run("ls", env={"PILOTLIGHT_URL": away, "PILOTLIGHT_TOKEN": "pl_x"})).code == 5
     stranger = await run("ls", env={"PILOTLIGHT_URL": running.graphql_url, "PILOTLIGHT_TOKEN": "pl_x"})
     assert (stranger.code, "UNAUTHENTICATED" in stranger.said) == (5, True)
+    assert stranger.said.endswith("\n  Send a valid token.\n")
 
 
 async def test_contexts_are_stored_for_their_owner_only(run: Run, running: Up, tmp_path: Path):
