@@ -22,7 +22,7 @@ from pilotlight_client import AsyncPilotlight
 from tests.support.api import Api
 from tests.support.api_server import serving
 from tests.support.fault_proxy import FaultProxy
-from tests.support.processes import PILOTLIGHT, Up, made
+from tests.support.processes import PILOTLIGHT, Up, control, made
 
 PRODUCT = "RTX 4090 24GB"
 TOOLS = {
@@ -209,7 +209,9 @@ async def test_calls_whose_answers_are_cut_make_one_machine_per_key(running: Up)
     """Thirty calls, a third of whose answers are lost; MCP_CALLS=300 is the long form."""
     calls = int(os.environ.get("MCP_CALLS", "30"))
     keys = [str(uuid4()) for _ in range(calls // 3)]
-    before = await made(running.ready["simulatorUrl"])
+    simulator = running.ready["simulatorUrl"]
+    await control(simulator, "stock", {"productId": "4090.16c62g", "clusterId": "us-ca-6", "free": calls})
+    before = await made(simulator)
     port = urlsplit(running.graphql_url).port
     assert port is not None
     async with FaultProxy(port) as proxy:
@@ -231,7 +233,7 @@ async def test_calls_whose_answers_are_cut_make_one_machine_per_key(running: Up)
         for each in found:
             if each.open_operation is not None:
                 await client.wait(each.open_operation.id, timeout=120)
-        assert await made(running.ready["simulatorUrl"]) == before + len(keys)
+        assert await made(simulator) == before + len(keys)
         await asyncio.gather(*(client.delete(each.id) for each in found))
 
 
