@@ -36,7 +36,7 @@ SKIPPED = {
     "Instance": {"operations"},
     "InstanceEvent": {"instance", "operation", "causedBy"},
     "InstanceSnapshot": set[str](),
-    "Operation": {"instance", "requestedBy"},
+    "Operation": {"instance", "requestedBy", "cursor"},
     "OperationSnapshot": {"requestedBy"},
     "Region": set[str](),
     "Volume": {"attachedTo"},

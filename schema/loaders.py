@@ -33,7 +33,7 @@ from server.db.tables import (
 from server.db.tables.rows import make_rows, select_rows
 from server.enums import InstanceKind, ProviderObjectKind
 from server.events.event import Cursor, Event
-from server.events.replay import cursor_now, get_events
+from server.events.replay import cursor_now, cursors_before, get_events
 from server.instances.create_line import CreateLine, Place
 from server.instances.limits.policy import Policy, read_policies
 from server.instances.queries import fast_page
@@ -246,6 +246,12 @@ class Loaders:
             epoch = (await cursor_now(session)).epoch
         found = [by_id.get(id) for id in ids]
         return [None if event is None else (event, Cursor(epoch, event.position)) for event in found]
+
+    @_loader
+    async def operation_cursor(self, operations: list[tuple[UUID, UUID]]) -> list[Cursor | None]:
+        """By ids of operation and instance."""
+        by_id = await cursors_before(self._database, operations)
+        return [by_id.get(id) for id, _ in operations]
 
     @_loader
     async def registry_auth(self, ids: list[str]) -> list[RegistryAuth | None]:

@@ -70,7 +70,8 @@ class SpendQueries:
         check_values(texts=[label_key or ""])
         scope = (filter or SpendFilter()).to_domain(info)
         async with info.context.read() as session:
-            return SpendReport.of(await read_spend(session, scope, group=group_by, label_key=label_key), group_by)
+            spend = await read_spend(session, scope, group=group_by, label_key=label_key)
+        return SpendReport.of(spend, group_by, scope, label_key)
 
     @strawberry.field(description="Budgets of the project, newest first.", extensions=[Requires(Role.READER)])
     async def budgets(self, info: Info, first: First = 50, after: After = None) -> BudgetConnection:

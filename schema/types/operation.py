@@ -247,6 +247,14 @@ class Operation(OperationState, Node):
     async def queue(self, info: Info) -> QueuePlace | None:
         return await QUEUE.load(self, info)
 
+    @strawberry.field(
+        description="Position in the event log right before its first event: pass it as `after` to `instanceEvents` to "
+        "watch it from its beginning. Null once the log no longer keeps that event."
+    )
+    async def cursor(self, info: Info) -> str | None:
+        found = await info.context.loaders.operation_cursor.load((self.row_id, self.instance_row_id))
+        return None if found is None else info.context.state_cursor(found)
+
     @strawberry.field(description="Create attempts, in order; empty for other kinds.", metadata=ATTEMPTS.metadata)
     async def attempts(self, info: Info) -> list[Attempt]:
         return await ATTEMPTS.load(self, info)

@@ -7,6 +7,7 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from server.db.database import Database
 from server.errors import CursorExpired
 from server.events.event import COLUMNS, Cursor, Event, event_of, invalid_cursor
 from server.events.partitions import PARTITION_SIZE
@@ -33,6 +34,16 @@ FIRST_SPAN = PARTITION_SIZE
 WITHOUT_INSTANCE = "AND instance_id IS NULL"  # has an index of its own: such events are few among many
 OF_TYPES = "AND type = ANY (CAST(:types AS text[]))"
 BY_IDS = text(f"SELECT {COLUMNS} FROM event WHERE id = ANY (CAST(:ids AS uuid[])) AND project_id = :project_id")
+# One statement, so one snapshot: an event is either in the outbox, or in the log up to its head, or dropped.
+BEFORE_OPERATIONS = """
+    SELECT requested.id, epoch, CASE WHEN first.position IS NULL THEN head ELSE first.position - 1 END
+    FROM event_log, unnest($1::uuid[], $2::uuid[]) AS requested (id, instance_id)
+    CROSS JOIN LATERAL (
+        SELECT min(position) AS position FROM event
+        WHERE instance_id = requested.instance_id AND operation_id = requested.id
+    ) AS first
+    WHERE first.position IS NOT NULL OR EXISTS (SELECT FROM outbox WHERE operation_id = requested.id)
+"""
 STATE = text("SELECT epoch, head FROM event_log")
 IS_KEPT = text("SELECT EXISTS (SELECT FROM event WHERE position = :position)")
 
@@ -91,6 +102,17 @@ async def get_events(session: AsyncSession, ids: Sequence[UUID], *, project_id: 
     """The project's events with these ids, as far as the log keeps them."""
     rows = await session.execute(BY_IDS, {"ids": list(ids), "project_id": project_id})
     return {event.id: event for event in map(event_of, rows.mappings())}
+
+
+async def cursors_before(database: Database, operations: Sequence[tuple[UUID, UUID]]) -> dict[UUID, Cursor]:
+    """Right before the first event of each operation, given with its instance; none if the log no longer keeps it.
+
+    From the primary: a replica may lack an operation that was just accepted.
+    """
+    rows = await database.raw.fetch(
+        BEFORE_OPERATIONS, [each[0] for each in operations], [each[1] for each in operations]
+    )
+    return {id: Cursor(epoch, position) for id, epoch, position in rows}
 
 
 async def position_now(session: AsyncSession) -> int:

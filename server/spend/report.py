@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -67,6 +67,15 @@ class Spend:
     total_micros: int
     paid_time: timedelta
     groups: Sequence[Group]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one group cost on one day."""
+
+    day: date
+    key: str | None
+    amount_micros: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +160,16 @@ GROUPED = """
 """
 # Grouped first each by itself: whole days are most of the rows, and sums of integers are fast.
 PART = "SELECT {key} AS key, sum(amount) AS amount, sum(us) AS us FROM ({piece}) AS piece GROUP BY 1"
+# The largest groups only: their number bounds that of the cells. Groups of equal amount have different ranks.
+BY_DAY = """
+    SELECT day, CAST(key AS text) AS key, round(amount) AS amount
+    FROM (SELECT day, key, amount, dense_rank() OVER (ORDER BY of_key DESC, key) AS rank
+          FROM (SELECT part.day, part.key, sum(part.amount) AS amount,
+                       sum(sum(part.amount)) OVER (PARTITION BY part.key) AS of_key
+                FROM ({parts}) AS part GROUP BY part.day, part.key) AS cell) AS ranked
+    WHERE rank <= :limit ORDER BY day, rank
+"""
+DAY_PART = "SELECT day, {key} AS key, sum(amount) AS amount FROM ({piece}) AS piece GROUP BY 1, 2"
 # A month begins at midnight, and no entry is in the future.
 OF_PROJECTS = text(f"""
     WITH piece AS (
@@ -207,6 +226,16 @@ async def read_spend(
     if not rows:
         return Spend(0, timedelta(0), groups)
     return Spend(int(rows[0].total or 0), _time(rows[0].total_us), groups)
+
+
+async def read_days(
+    session: AsyncSession, scope: SpendScope, *, group: SpendGroup, label_key: str | None, limit: int
+) -> list[Cell]:
+    """What each of the largest groups cost on each day, days in order, the largest group first."""
+    parts = " UNION ALL ".join(DAY_PART.format(key=KEYS[group], piece=piece) for piece in PIECES)
+    given = {**scope.parameters(), "label_key": label_key, "limit": limit}
+    rows = await session.execute(text(BY_DAY.format(parts=parts)), given)
+    return [Cell(row.day, row.key, int(row.amount or 0)) for row in rows]
 
 
 async def read_summaries(session: AsyncSession, project_ids: Sequence[UUID]) -> dict[UUID, Summary]:

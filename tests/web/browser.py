@@ -79,6 +79,21 @@ class Browser:
     async def evaluate(self, script: str) -> Any:
         return await self.servant.do("evaluate", name=self.name, script=script)
 
+    async def back(self) -> None:
+        await self.servant.do("back", name=self.name)
+
+    async def reload(self) -> None:
+        await self.servant.do("reload", name=self.name)
+
+    async def hash(self) -> str:
+        return str(await self.evaluate("location.hash"))
+
+    async def serious(self) -> list[str]:
+        """The rules of axe that the page breaks badly."""
+        await self.evaluate((WEB / "node_modules/axe-core/axe.min.js").read_text())
+        found = await self.evaluate("axe.run().then((all) => JSON.stringify(all.violations))")
+        return [each["id"] for each in json.loads(found) if each["impact"] in ("serious", "critical")]
+
     async def report(self, url: str) -> dict[str, list[str]]:
         """What went to the console, and which other hosts were asked for anything."""
         return dict(await self.servant.do("report", name=self.name, url=url))

@@ -9,6 +9,7 @@ import asyncpg
 
 from tests.support.processes import Up, control
 from tests.support.waiting import until
+from tests.web.requests import ask as ask_page
 
 CREATE = """
     mutation ($input: CreateInstanceInput!) {
@@ -27,7 +28,7 @@ OBJECTS = """
     }
 """
 CREATE_VOLUME = "mutation ($input: CreateVolumeInput!) { createVolume(input: $input) { errors { code message } } }"
-STATUS = "query ($id: ID!) { instance(id: $id) { status } }"
+STATUS = "query ($id: ID!) { instance(id: $id) { status novitaId } }"
 FLEET = (
     ("llama-70b-serving", "H100 SXM 80GB", 2, {"team": "research"}),
     ("trainer-nightly", "A100 SXM4 80GB", 4, {"team": "research"}),
@@ -53,14 +54,54 @@ async def announce(running: Up) -> None:
     await connection.close()
 
 
+# As the ledger writes it: some hours of each instance on each of the last days.
+SPEND = """
+    INSERT INTO cost_entry (project_id, instance_id, machine, token_id, labels, price_e5, product_name, region,
+                            run_began_at, began_at, ended_at, amount_micros)
+    SELECT project_id, id, novita_id, requested_by, labels, price_e5, product_name, region, began, began,
+           began + hours * interval '1 hour', price_e5 * 10 * hours
+    FROM (SELECT instance.*, coalesce(instance.price_per_hour_e5, 30000) AS price_e5,
+                 (SELECT requested_by FROM operation WHERE instance_id = instance.id LIMIT 1) AS requested_by,
+                 date_trunc('day', now(), 'UTC') - day * interval '24 hours' AS began,
+                 1 + (day * 7 + ascii(right(name, 1))) % 9 AS hours
+          FROM instance CROSS JOIN generate_series(1, $1::int) AS day
+          WHERE novita_id IS NOT NULL AND (day + ascii(right(name, 1))) % 4 > 0) AS ran
+"""
+BUDGETS = """
+    mutation {
+      a: createBudget(input: {name: "research", limit: {amountMicros: 900000000}, period: MONTH,
+                              scope: {label: {key: "team", value: "research"}}, action: STOP}) { errors { code } }
+      b: createBudget(input: {name: "everything", limit: {amountMicros: 5000000000}, period: MONTH,
+                              scope: {project: true}}) { errors { code } }
+    }
+"""
+LAST_WORDS = ("step 4100 loss 0.2210", "step 4200 loss 0.2188", "CUDA out of memory. Tried to allocate 2.50 GiB")
+
+
+async def spend(running: Up, days: int = 20) -> None:
+    """Write what the instances have cost on each of the last days."""
+    connection = await asyncpg.connect(running.ready["databaseUrl"])
+    await connection.execute(SPEND, days)
+    await connection.close()
+
+
+async def die(running: Up, novita_id: str) -> None:
+    """End a container by itself, after it has written why."""
+    for text in LAST_WORDS:
+        await control(running.ready["simulatorUrl"], f"instances/{novita_id}/log", {"text": text})
+    await control(running.ready["simulatorUrl"], f"instances/{novita_id}/exit", {"code": 137})
+    await ask_page(running, "mutation { syncFleet { errors { code } } }")  # not only after the next poll
+
+
 @dataclass(frozen=True, slots=True)
 class Seeded:
     ready: str
     failed: str
+    died: str
 
 
 async def seed(running: Up) -> Seeded:
-    """Ready ones, one that is stopped, and one whose image can't be pulled, after a region that refused."""
+    """Ready ones, one stopped, one that died, and one whose image can't be pulled, after a region that refused."""
     async with aiohttp.ClientSession(headers={"authorization": f"Bearer {running.token}"}) as session:
 
         async def ask(document: str, **variables: Any) -> dict[str, Any]:
@@ -99,6 +140,11 @@ async def seed(running: Up) -> Seeded:
         await announce(running)
         await ask("mutation ($id: ID!) { stopInstance(input: {id: $id}) { errors { code } } }", id=made[4])
         await until_status(made[4], "EXITED")
+        await die(running, (await ask(STATUS, id=made[1]))["instance"]["novitaId"])
+        await until_status(made[1], "EXITED", "FAILED")
+        limit = "mutation ($input: UpdateInstanceInput!) { updateInstance(input: $input) { errors { code } } }"
+        lifetime = {"maxDuration": 4 * 3600, "idle": {"window": 1800}}
+        await ask(limit, input={"id": made[0], "lifetime": {"set": lifetime}})
 
         route = "POST /gpu/instance/create"
         refused = {"status": 400, "reason": "INSUFFICIENT_RESOURCE", "message": "insufficient resource"}
@@ -118,7 +164,9 @@ async def seed(running: Up) -> Seeded:
         )
         await until_status(failed, "FAILED")
         await create_volumes(ask)
-        return Seeded(ready=made[0], failed=failed)
+        await spend(running)
+        await ask(BUDGETS)
+        return Seeded(ready=made[0], failed=failed, died=made[1])
 
 
 async def create_volumes(ask: Callable[..., Awaitable[dict[str, Any]]]) -> None:

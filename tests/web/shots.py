@@ -24,7 +24,7 @@ async def main() -> None:
         async with up(Path(home)) as running:
             base = running.graphql_url.removesuffix("/graphql")
             seeded = await seed(running)
-            given = ("--ready", seeded.ready, "--failed", seeded.failed, "--shots", str(folder))
+            given = ("--ready", seeded.ready, "--failed", seeded.failed, "--died", seeded.died, "--shots", str(folder))
             report = json.loads(await run_node("e2e/tour.mjs", base, *given))
     sys.stdout.write(f"{len(report['visited'])} pictures in {folder}\n")
     if "--docs" in sys.argv:

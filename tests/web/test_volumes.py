@@ -56,6 +56,8 @@ async def test_a_volume_is_created_enlarged_used_and_deleted(servant: Servant, r
     await page.wait("[aria-label='Delete models']:not([disabled])")
     assert await serious(page) == []
     await page.click("[aria-label='Delete models']")
+    await page.wait("dialog button:has-text('Delete')[disabled]")  # what can't be undone is typed
+    await page.fill("dialog input", "models")
     await page.click("dialog button:has-text('Delete')")
     await page.wait(".empty:has-text('No volumes yet')")  # by the event, without a reload
     assert (await control(running.ready["simulatorUrl"], "volumes"))["volumes"] == []

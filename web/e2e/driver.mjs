@@ -12,6 +12,8 @@ const COMMANDS = {
   },
   live: ({ page }) => isLive(page),
   goto: ({ page }, { url }) => page.goto(url).then(() => undefined),
+  back: ({ page }) => page.goBack().then(() => undefined),
+  reload: ({ page }) => page.reload().then(() => undefined),
   wait: ({ page }, { selector, state = "visible" }) => page.locator(selector).first().waitFor({ state }),
   click: ({ page }, { selector }) => page.locator(selector).first().click(),
   fill: ({ page }, { selector, value }) => page.locator(selector).first().fill(value),

@@ -1,5 +1,5 @@
 // Visits every view in both themes, wide and narrow; reports console problems and axe-core's findings, and can take screenshots.
-//   node e2e/tour.mjs URL [--shots FOLDER] [--ready ID] [--failed ID]
+//   node e2e/tour.mjs URL [--shots FOLDER] [--ready ID] [--failed ID] [--died ID]
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -8,19 +8,22 @@ import { isLive, open, otherHosts } from "./browser.mjs";
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { shots: { type: "string" }, ready: { type: "string" }, failed: { type: "string" } },
+  options: { shots: { type: "string" }, ready: { type: "string" }, failed: { type: "string" }, died: { type: "string" } },
 });
 const [base] = positionals;
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 const VIEWS = [
   { name: "fleet", hash: "#/", until: ".row:not(.head)" },
-  { name: "instance-ready", hash: `#/instances/${values.ready}`, until: ".timeline li" },
+  { name: "instance-ready", hash: `#/instances/${values.ready}`, until: ".timeline li", tabs: ["logs", "usage", "edit"] },
+  { name: "instance-died", hash: `#/instances/${values.died}`, until: ".last-lines" },
   { name: "instance-failed", hash: `#/instances/${values.failed}`, until: ".banner.bad", tabs: ["operations", "webhooks", "events"] },
   { name: "create", hash: "#/create", until: ".candidates li" },
+  { name: "duplicate", hash: `#/create?like=${values.ready}`, until: ".banner + .create .candidates li" },
+  { name: "costs", hash: "#/costs", until: ".budget" },
   { name: "market", hash: "#/market", until: ".offer" },
   { name: "volumes", hash: "#/volumes", until: ".volumes tbody tr" },
-  { name: "account", hash: "#/account", until: ".tab-panel tbody tr", tabs: values.shots ? ["registries", "networks", "prewarms", "images"] : ["registries", "images"] },
+  { name: "account", hash: "#/account", until: ".tab-panel tbody tr", tabs: values.shots ? ["registries", "networks", "prewarms", "images", "machines"] : ["registries", "machines"] },
   { name: "events", hash: "#/events", until: ".tab-panel tbody tr", tabs: ["webhooks"] },
   { name: "jobs", hash: "#/jobs", until: ".kinds tbody tr" },
   { name: "settings", hash: "#/settings", until: ".facts .chip" },
@@ -60,7 +63,9 @@ async function tour(width) {
       // Colours depend on the theme only, and each axe run takes a second.
       if (width === 390 && theme === "dark") return screenshot(name);
       await page.evaluate(axe);
-      const results = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+      // The dark theme differs in its colours only.
+      const only = theme === "dark" ? { runOnly: ["color-contrast"] } : {};
+      const results = await page.evaluate((more) => globalThis.axe.run(document, { resultTypes: ["violations"], ...more }), only);
       for (const each of results.violations) {
         const where = each.nodes.slice(0, 3).map((node) => `${node.target.join(" ")} (${node.any[0]?.message ?? node.html.slice(0, 120)})`);
         report.axe.push({ view: label, id: each.id, impact: each.impact, where });

@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
 
-const LIMIT = 100 * 1024;
+const LIMIT = 60 * 1024;
 const dist = join(dirname(fileURLToPath(import.meta.url)), "../dist.new");
 const page = readFileSync(join(dist, "index.html"));
 const named = [...page.toString().matchAll(/(?:src|href)="\/(assets\/[^"]+)"/g)].map((match) => match[1]);

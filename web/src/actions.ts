@@ -1,8 +1,8 @@
 // Actions on instances: each asks for confirmation, sends an idempotency key and reports its outcome in a toast.
 import { ApiError, type MutationError, newIdempotencyKey, requestWithRetry } from "./api/request.ts";
 import {
-  CancelOperation, DeleteInstance, DeleteInstances, MigrateInstance, type OperationKind, RestartInstance, RetryOperation,
-  StartInstance, StopInstance, StopInstances,
+  CancelOperation, DeleteInstance, DeleteInstances, ExtendLifetime, MigrateInstance, type OperationKind, RestartInstance,
+  RetryOperation, StartInstance, StopInstance, StopInstances,
 } from "./generated/api.ts";
 import { count, explain, money, type Money } from "./format.ts";
 import { toast } from "./live/toasts.ts";
@@ -46,18 +46,18 @@ const QUESTIONS: Record<Verb, (subject: Subject) => Question> = {
     body: "The machine and its disk are removed at the provider. This cannot be undone.",
     action: "Delete",
     isDangerous: true,
+    typed: name,
   }),
 };
 
 export async function perform(verb: Verb, subject: Subject): Promise<void> {
   if (!(await confirm(QUESTIONS[verb](subject)))) return;
   const input = { id: subject.id, idempotencyKey: newIdempotencyKey() };
+  if (verb === "STOP") return stop(subject, input);
   await runFor(subject.name, async () => {
     switch (verb) {
       case "START":
         return (await requestWithRetry(StartInstance, { input })).startInstance.errors;
-      case "STOP":
-        return (await requestWithRetry(StopInstance, { input })).stopInstance.errors;
       case "RESTART":
         return (await requestWithRetry(RestartInstance, { input })).restartInstance.errors;
       case "MIGRATE":
@@ -65,6 +65,25 @@ export async function perform(verb: Verb, subject: Subject): Promise<void> {
       case "DELETE":
         return (await requestWithRetry(DeleteInstance, { input })).deleteInstance.errors;
     }
+  });
+}
+
+// A stop can be undone for as long as it is under way.
+async function stop(subject: Subject, input: { id: string; idempotencyKey: string }): Promise<void> {
+  await runFor(subject.name, async () => {
+    const { operation, errors } = (await requestWithRetry(StopInstance, { input })).stopInstance;
+    if (operation) toast({ kind: "plain", title: `Stopping ${subject.name}`, undo: () => cancelNow(operation, subject.name) });
+    return errors;
+  });
+}
+
+const HOUR = 3600;
+
+export async function extend(subject: { readonly id: string; readonly name: string }): Promise<void> {
+  const input = { id: subject.id, by: HOUR };
+  await runMutation(async () => (await requestWithRetry(ExtendLifetime, { input })).extendLifetime.errors, {
+    succeeded: `${subject.name} runs one hour longer`,
+    rejected: `Lifetime not extended: ${subject.name}`,
   });
 }
 
@@ -76,7 +95,10 @@ export async function cancel(operation: { id: string }, name: string): Promise<v
     dismiss: "Don’t cancel",
     isDangerous: true,
   });
-  if (!isConfirmed) return;
+  if (isConfirmed) await cancelNow(operation, name);
+}
+
+async function cancelNow(operation: { id: string }, name: string): Promise<void> {
   const input = { id: operation.id, idempotencyKey: newIdempotencyKey() };
   await runFor(name, async () => (await requestWithRetry(CancelOperation, { input })).cancelOperation.errors);
 }
@@ -102,7 +124,7 @@ export async function performMany(verb: "STOP" | "DELETE", subjects: readonly Su
         : `${names}. The machines and their disks are removed at the provider. This cannot be undone.`,
     action: verb === "STOP" ? "Stop" : "Delete",
     isDangerous: true,
-    ...(verb === "DELETE" && subjects.length > 10 ? { typed: `delete ${subjects.length}` } : {}),
+    ...(verb === "DELETE" ? { typed: `delete ${subjects.length}` } : {}),
   });
   if (!isConfirmed) return false;
   let errors: MutationError[] = [];

@@ -2,25 +2,28 @@
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { connect } from "./api/subscriptions.ts";
 import { followFleet } from "./live/fleet.ts";
+import { followStatus } from "./live/status.ts";
 import { loadViewer } from "./live/viewer.ts";
-import { type Route, route } from "./route.ts";
+import { fleetHash, type Route, route } from "./route.ts";
 import { token } from "./session.ts";
 import { type Theme, theme } from "./theme.ts";
 import { Confirmation } from "./ui/confirm.tsx";
 import { ConnectionState } from "./ui/connection.tsx";
 import { Flame, Icon, type IconName } from "./ui/icons.tsx";
 import { lazy } from "./ui/lazy.tsx";
+import { Strip } from "./ui/strip.tsx";
 import { Toasts } from "./ui/toasts.tsx";
-import { CreateView } from "./views/create.tsx";
 import { FleetView } from "./views/fleet.tsx";
 import { InstanceView } from "./views/instance.tsx";
-import { JobsView } from "./views/jobs.tsx";
-import { MarketView } from "./views/market.tsx";
-import { SettingsView } from "./views/settings.tsx";
 import { SignIn } from "./views/sign-in.tsx";
-import { VolumesView } from "./views/volumes.tsx";
 
-// Views that few visits need are loaded when they are opened.
+// Every visit shows the fleet and most an instance; other views are loaded when they are opened.
+const CreateView = lazy(async () => (await import("./views/create.tsx")).CreateView);
+const MarketView = lazy(async () => (await import("./views/market.tsx")).MarketView);
+const VolumesView = lazy(async () => (await import("./views/volumes.tsx")).VolumesView);
+const CostsView = lazy(async () => (await import("./views/costs.tsx")).CostsView);
+const JobsView = lazy(async () => (await import("./views/jobs.tsx")).JobsView);
+const SettingsView = lazy(async () => (await import("./views/settings.tsx")).SettingsView);
 const AccountView = lazy(async () => (await import("./views/account.tsx")).AccountView);
 const EventsView = lazy(async () => (await import("./views/events.tsx")).EventsView);
 
@@ -28,6 +31,7 @@ const NAVIGATION: readonly { view: Route["view"]; hash: string; text: string; ic
   { view: "fleet", hash: "#/", text: "Fleet", icon: "fleet" },
   { view: "create", hash: "#/create", text: "Create", icon: "create" },
   { view: "market", hash: "#/market", text: "Market", icon: "market" },
+  { view: "costs", hash: "#/costs", text: "Costs", icon: "costs" },
   { view: "volumes", hash: "#/volumes", text: "Volumes", icon: "volumes" },
   { view: "account", hash: "#/account", text: "Account", icon: "account" },
   { view: "events", hash: "#/events", text: "Events", icon: "pulse" },
@@ -49,7 +53,9 @@ function Frame() {
     const disconnect = connect();
     const unfollowFleet = followFleet();
     const clearViewer = loadViewer();
+    const unfollowStatus = followStatus();
     return () => {
+      unfollowStatus();
       clearViewer();
       unfollowFleet();
       disconnect();
@@ -85,7 +91,7 @@ function Frame() {
         <ul>
           {NAVIGATION.map((each) => (
             <li key={each.view}>
-              <a href={each.hash} aria-current={each.view === section ? "page" : undefined}>
+              <a href={each.view === "fleet" ? fleetHash.value : each.hash} aria-current={each.view === section ? "page" : undefined}>
                 <Icon name={each.icon} />
                 <span>{each.text}</span>
               </a>
@@ -97,9 +103,12 @@ function Frame() {
           <ConnectionState />
         </div>
       </nav>
-      <main id="main" ref={main} tabIndex={-1}>
-        <View route={current} />
-      </main>
+      <div class="content">
+        <Strip />
+        <main id="main" ref={main} tabIndex={-1}>
+          <View route={current} />
+        </main>
+      </div>
       <Toasts />
       <Confirmation />
     </div>
@@ -111,9 +120,11 @@ function View({ route }: { route: Route }) {
     case "fleet":
       return <FleetView />;
     case "instance":
-      return <InstanceView key={route.id} id={route.id} />;
+      return <InstanceView key={route.id} id={route.id} tab={route.tab} />;
     case "create":
-      return <CreateView key={`${route.product} ${route.region}`} product={route.product} region={route.region} />;
+      return <CreateView key={JSON.stringify(route.query)} given={route.query} />;
+    case "costs":
+      return <CostsView />;
     case "market":
       return <MarketView />;
     case "volumes":

@@ -6,7 +6,8 @@ export interface Money {
 
 export function money(value: Money | null | undefined, digits = 3): string {
   if (!value) return "–";
-  return `$${(value.amountMicros / 1_000_000).toFixed(digits)}`;
+  const options = { minimumFractionDigits: digits, maximumFractionDigits: digits };
+  return `$${(value.amountMicros / 1_000_000).toLocaleString("en-US", options)}`;
 }
 
 // A month has 730 hours, as in other clouds’ price lists.

@@ -2,10 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { backoff } from "../src/api/backoff.ts";
 import { brief, duration, explain, money, perMonth, seconds, words } from "../src/format.ts";
-import { BLANK, createInput, quoteInput, readPairs, readPorts } from "../src/live/draft.ts";
+import { barsOf } from "../src/live/bars.ts";
+import { BLANK, createInput, draftOf, nextName, type Original, quoteInput, readPairs, readPorts } from "../src/live/draft.ts";
 import { endOf, nextWords, presetInput } from "../src/live/lifetime.ts";
 import { burnOf, visibleRows, groupOf } from "../src/live/filter-sort.ts";
 import type { Row } from "../src/live/rows.ts";
+import { roundUp } from "../src/ui/bar-chart.tsx";
 
 const row = (name: string, more: Partial<Row> = {}): Row => ({
   id: `inst_${name}`, name, status: "READY", statusSince: "2026-01-01T00:00:00Z", statusReason: null, version: 1,
@@ -138,4 +140,36 @@ test("presets are what the server takes", () => {
     const wait = Date.parse(deadline ?? "") - now;
     assert.ok(wait > 0 && wait <= 24 * 3_600_000);
   }
+});
+
+test("a copy takes everything but secrets and an end that has passed", () => {
+  const original: Original = {
+    id: "inst_1", name: "trainer-9", kind: "GPU", productName: "H100 SXM 80GB", gpuCount: 2, image: "nginx", templateId: null,
+    command: null, entrypoint: "/run", ports: [{ port: 80, type: "http" }], tools: [{ name: "SSH", port: 22 }], billing: "SPOT",
+    region: "US-CA-06", regions: ["AS-SGP-02"], rootfsSizeGb: 60, minCudaVersion: null, readyTimeout: null,
+    maxHourlyPrice: { amountMicros: 3_500_000, currency: "USD" }, labels: [{ key: "a", value: "b" }],
+    env: [{ key: "X", value: "1", secret: false }, { key: "KEY", value: null, secret: true }], webhook: null,
+    lifetime: {
+      maxDuration: null, deadline: "2020-01-01T00:00:00Z", heartbeat: null, onEnd: "STOP", deleteAfterStopped: null, warnBefore: 600,
+      idle: null, schedule: null,
+    },
+  };
+  assert.deepEqual(createInput(draftOf(original), "k"), {
+    name: "trainer-10", productName: "H100 SXM 80GB", gpuCount: 2, image: "nginx", ports: [{ port: 80, type: "http" }], billing: "SPOT",
+    region: "US-CA-06", rootfsSizeGb: 60, maxHourlyPrice: { amountMicros: 3_500_000 }, labels: [{ key: "a", value: "b" }],
+    env: [{ key: "X", value: "1" }], entrypoint: "/run", tools: [{ name: "SSH", port: 22 }], idempotencyKey: "k",
+  });
+  assert.equal(nextName("trainer"), "trainer-2");
+});
+
+test("a day has the parts of the largest groups and the rest", () => {
+  const money = (amountMicros: number) => ({ amountMicros, currency: "USD" });
+  const parts = { total: money(90_000), groups: [{ key: "A", amount: money(50_000), paidTime: 1 }], byDay: [{ day: "2026-03-02", key: "A", amount: money(50_000) }] };
+  const days = { groups: [{ key: "2026-03-02", amount: money(90_000) }] };
+  const bars = barsOf({ parts, days, instances: { groups: [] }, tokens: { groups: [] } }, "2026-03-01T00:00:00Z", Date.parse("2026-03-02T09:00:00Z"));
+  assert.deepEqual(bars.map((bar) => [bar.day, bar.total, bar.parts.map((part) => part.micros)]), [
+    ["2026-03-01", 0, []],
+    ["2026-03-02", 90_000, [50_000, 40_000]],
+  ]);
+  assert.deepEqual([roundUp(63), roundUp(100), roundUp(210)], [100, 100, 250]);
 });

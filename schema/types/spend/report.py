@@ -1,11 +1,14 @@
 """Types of what instances cost."""
 
 from datetime import timedelta
+from typing import Annotated
 
 import strawberry
 
 from schema import ids
+from schema.context import Info
 from schema.enums import described
+from schema.filters import invalid_filter
 from schema.types.money import MICROS_PER_E5, Money, money
 from server.spend import report
 from server.spend.report import SpendGroup
@@ -25,6 +28,14 @@ described(
 )
 
 
+CELL_GROUPS_MAX = 20
+
+
+def _shown_key(key: str | None, by: SpendGroup) -> str | None:
+    prefix = {SpendGroup.INSTANCE: ids.INSTANCE, SpendGroup.TOKEN: ids.TOKEN}.get(by)
+    return key if key is None or prefix is None else f"{prefix}_{key.replace('-', '')}"
+
+
 @strawberry.type(description="A part of what was spent.")
 class SpendPart:
     key: str | None = strawberry.field(
@@ -35,22 +46,54 @@ class SpendPart:
 
     @classmethod
     def of(cls, group: report.Group, by: SpendGroup) -> "SpendPart":
-        prefix = {SpendGroup.INSTANCE: ids.INSTANCE, SpendGroup.TOKEN: ids.TOKEN}.get(by)
-        key = group.key if group.key is None or prefix is None else f"{prefix}_{group.key.replace('-', '')}"
+        key = _shown_key(group.key, by)
         return cls(key=key, amount=money(group.amount_micros), paid_time=group.paid_time)
+
+
+@strawberry.type(description="What one group cost on one day.")
+class SpendCell:
+    day: str = strawberry.field(description="The day in UTC, such as 2026-11-16.")
+    key: str | None = strawberry.field(description="The group's key.")
+    amount: Money = strawberry.field(description="What it cost on that day.")
 
 
 @strawberry.type(description="What machines cost in a time, by the ledger: see docs/spend.md.")
 class SpendReport:
+    scope: strawberry.Private[report.SpendScope]
+    group: strawberry.Private[SpendGroup]
+    label_key: strawberry.Private[str | None]
     total: Money = strawberry.field(description="What they cost together.")
     paid_time: timedelta = strawberry.field(description="How long machines were paid for, together.")
     groups: list[SpendPart] = strawberry.field(
         description="At most 1,000: days in order, others by amount, the largest first."
     )
 
+    @strawberry.field(
+        description="What the largest groups cost on each day: days in order, the largest group first. A day without "
+        "cost is left out."
+    )
+    async def by_day(
+        self,
+        info: Info,
+        groups: Annotated[int, strawberry.argument(description="How many groups, 1 to 20.")] = 8,
+    ) -> list[SpendCell]:
+        if not 1 <= groups <= CELL_GROUPS_MAX:
+            raise invalid_filter(f"`groups` must be 1 to {CELL_GROUPS_MAX}.")
+        async with info.context.read() as session:
+            cells = await report.read_days(
+                session, self.scope, group=self.group, label_key=self.label_key, limit=groups
+            )
+        return [
+            SpendCell(day=cell.day.isoformat(), key=_shown_key(cell.key, self.group), amount=money(cell.amount_micros))
+            for cell in cells
+        ]
+
     @classmethod
-    def of(cls, spend: report.Spend, by: SpendGroup) -> "SpendReport":
+    def of(cls, spend: report.Spend, by: SpendGroup, scope: report.SpendScope, label_key: str | None) -> "SpendReport":
         return cls(
+            scope=scope,
+            group=by,
+            label_key=label_key,
             total=money(spend.total_micros),
             paid_time=spend.paid_time,
             groups=[SpendPart.of(group, by) for group in spend.groups],

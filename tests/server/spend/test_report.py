@@ -196,3 +196,41 @@ async def test_subscribers_get_the_summary_when_an_entry_begins(api: Api):
         async with api.world.database.write() as session:
             await transitions.update(session, row.id, cause=transitions.Cause(), novita_status="running")
         assert (await socket.next("spend"))["burnRate"]["amountMicros"] == 360_000
+
+
+BY_DAY = """query ($filter: SpendFilter, $groupBy: SpendGroupBy!, $labelKey: String, $groups: Int!) {
+    spend(filter: $filter, groupBy: $groupBy, labelKey: $labelKey) {
+      byDay(groups: $groups) { day key amount { amountMicros } } } }"""
+
+
+async def cells(api: Api, by: str, groups: int = 8, **arguments: Any) -> list[tuple[str, str | None, int]]:
+    given = {"since": (NOON - 24 * HOUR).isoformat(), "until": (NOON + 24 * HOUR).isoformat()}
+    report = (await api.ask(BY_DAY, filter=given, groupBy=by, groups=groups, **arguments)).data["spend"]
+    return [(cell["day"], cell["key"], cell["amount"]["amountMicros"] // 360_000) for cell in report["byDay"]]
+
+
+@pytest.mark.parametrize("is_summed", [False, True])
+async def test_the_largest_groups_are_shown_by_day(api: Api, is_summed: bool):
+    one, two = await instance(api, name="one"), await instance(api, name="two", product_name="H100 SXM 80GB")
+    await entry(api, one, NOON - 13 * HOUR, 1, labels='{"team": "a"}')  # 9 March, 23:00
+    await entry(api, one, NOON, 1, labels='{"team": "a"}')
+    await entry(api, two, NOON, 5)
+    if is_summed:
+        await sum_entries(api.world.database.raw)
+
+    large, small = ("2026-03-10", "H100 SXM 80GB", 5), ("2026-03-10", "RTX 4090 24GB", 1)
+    assert await cells(api, "PRODUCT") == [("2026-03-09", "RTX 4090 24GB", 1), large, small]
+    assert await cells(api, "PRODUCT", groups=1) == [large]
+    assert await cells(api, "LABEL", labelKey="team") == [
+        ("2026-03-09", "a", 1),
+        ("2026-03-10", None, 5),
+        ("2026-03-10", "a", 1),
+    ]
+    keys = {key for _, key, _ in await cells(api, "INSTANCE")}
+    assert keys == {ids.format_id(ids.INSTANCE, each) for each in (one, two)}
+
+
+@pytest.mark.parametrize("groups", [0, 21])
+async def test_a_wrong_number_of_groups_is_refused(api: Api, groups: int):
+    answer = await api.ask(BY_DAY, filter={}, groupBy="PRODUCT", groups=groups)
+    assert answer.error["code"] == "INVALID_FILTER"

@@ -32,6 +32,7 @@ const browser = await chromium.launch({
 });
 try {
   await withTheToken(await open());
+  await narrow(await open({}, 390));
   await withoutToken(await open({ "x-forwarded-for": "192.0.2.1" }));
 } finally {
   await browser.close();
@@ -40,10 +41,12 @@ console.log(JSON.stringify(report));
 
 async function withTheToken(page) {
   report.tabs = await titles(page);
+  // The very first press of a fresh profile, on the tab that is open.
+  await page.getByRole("button", { name: /Execute query/ }).click();
+  report.answers.create = await shows(page, "Create", "createInstance");
+  await page.screenshot({ path: join(shots, "create.png") });
   report.answers.quote = await run(page, "Quote", "candidates");
   await page.screenshot({ path: join(shots, "quote.png") });
-  report.answers.create = await run(page, "Create", "createInstance");
-  await page.screenshot({ path: join(shots, "create.png") });
 
   await choose(page, "Watch");
   await page.getByRole("button", { name: /Execute query/ }).click();
@@ -61,7 +64,10 @@ async function withTheToken(page) {
   await page.screenshot({ path: join(shots, "watch.png") });
   await page.getByRole("button", { name: /Stop query/ }).click();
 
-  for (const [tab, word] of [["Start", "startInstance"], ["Fleet", "items"], ["Jobs", "jobs"]]) {
+  for (const [tab, word] of [
+    ["Start", "startInstance"], ["Fleet", "items"], ["Spend", "budgets"], ["Lifetimes", "instances"], ["Market", "products"],
+    ["Logs", "instanceLog"], ["Jobs", "jobs"],
+  ]) {
     report.answers[tab.toLowerCase()] = await run(page, tab, word);
   }
   await page.screenshot({ path: join(shots, "jobs.png") });
@@ -90,6 +96,14 @@ function chooseAndRun(tab) {
   document.querySelector(".graphiql-execute-button").click();
 }
 
+/** The first press on a phone: the editor is small, but the example runs. */
+async function narrow(page) {
+  await page.getByRole("button", { name: /Execute query/ }).click();
+  report.answers.narrow = await shows(page, "Create", "createInstance");
+  await page.screenshot({ path: join(shots, "narrow.png") });
+  await page.close();
+}
+
 /** If the server provides no token, the page has a field for it. */
 async function withoutToken(page) {
   const field = page.getByLabel("Token");
@@ -101,8 +115,8 @@ async function withoutToken(page) {
   await page.close();
 }
 
-async function open(headers = {}) {
-  const page = await browser.newPage({ viewport: { width: 1440, height: 900 }, extraHTTPHeaders: headers });
+async function open(headers = {}, width = 1440) {
+  const page = await browser.newPage({ viewport: { width, height: 900 }, extraHTTPHeaders: headers });
   page.setDefaultTimeout(TIMEOUT);
   await page.addInitScript(() => {
     addEventListener("securitypolicyviolation", (event) => {

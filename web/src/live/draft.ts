@@ -1,5 +1,5 @@
 // The create form’s fields, and the inputs of quote and createInstance made from them.
-import type { Billing, CreateInstanceInput, KeyValueInput, PortInput, QuoteInput } from "../generated/api.ts";
+import type { Billing, CreateInstanceInput, InstanceToCopyResult, KeyValueInput, LifetimeInput, PortInput, QuoteInput } from "../generated/api.ts";
 import { type Preset, presetInput } from "./lifetime.ts";
 
 export interface Draft {
@@ -19,8 +19,16 @@ export interface Draft {
   readonly labels: string;
   readonly webhookUrl: string;
   readonly healthPath: string;
-  readonly lifetime: Preset;
+  readonly lifetime: Preset | "same";
+  // Of the instance that is copied: what the form has no field for.
+  readonly copied: Copied;
 }
+
+export interface Copied extends Pick<QuoteInput, "kind" | "entrypoint" | "tools" | "minCudaVersion" | "readyTimeout"> {
+  readonly lifetime?: LifetimeInput;
+}
+
+export type TextField = Exclude<keyof Draft, "source" | "billing" | "lifetime" | "copied">;
 
 export const BLANK: Draft = {
   name: "",
@@ -40,15 +48,59 @@ export const BLANK: Draft = {
   webhookUrl: "",
   healthPath: "",
   lifetime: "",
+  copied: {},
 };
+
+export type Original = NonNullable<InstanceToCopyResult["instance"]>;
+
+// “Create one like this”: everything but secrets, which the server does not give out, and a deadline that has passed.
+export function draftOf(original: Original): Draft {
+  const { lifetime } = original;
+  const hasLimit = lifetime !== null && (lifetime.deadline === null || Date.parse(lifetime.deadline) > Date.now());
+  return {
+    ...BLANK,
+    name: nextName(original.name),
+    productName: original.productName,
+    gpuCount: String(Math.max(1, original.gpuCount)),
+    source: original.templateId ? "template" : "image",
+    templateId: original.templateId ?? "",
+    image: original.image,
+    ports: original.ports.map((port) => `${port.port}/${port.type}`).join(", "),
+    billing: original.billing,
+    region: original.region ?? original.regions[0] ?? "",
+    maxPrice: original.maxHourlyPrice ? String(original.maxHourlyPrice.amountMicros / 1_000_000) : "",
+    rootfsSizeGb: String(original.rootfsSizeGb),
+    command: original.command ?? "",
+    env: original.env.flatMap(({ key, value, secret }) => (secret || value === null ? [] : [`${key}=${value}`])).join("\n"),
+    labels: original.labels.map(({ key, value }) => `${key}=${value}`).join("\n"),
+    webhookUrl: original.webhook?.url ?? "",
+    lifetime: hasLimit ? "same" : "",
+    copied: {
+      ...(original.kind !== "GPU" && { kind: original.kind }),
+      ...(original.entrypoint && { entrypoint: original.entrypoint }),
+      ...(original.tools.length > 0 && { tools: original.tools }),
+      ...(original.minCudaVersion && { minCudaVersion: original.minCudaVersion }),
+      ...(original.readyTimeout && { readyTimeout: original.readyTimeout }),
+      ...(hasLimit && { lifetime }),
+    },
+  };
+}
+
+// trainer -> trainer-2 -> trainer-3: names are unique.
+export function nextName(name: string): string {
+  const [, base = name, number] = /^(.*)-(\d{1,6})$/.exec(name) ?? [];
+  return `${base}-${number ? Number(number) + 1 : 2}`.slice(0, 255);
+}
 
 // Empty fields are left out, so that the server’s defaults apply.
 export function quoteInput(draft: Draft): QuoteInput {
   const ports = readPorts(draft.ports);
   const env = readPairs(draft.env);
   const labels = readPairs(draft.labels);
+  const { lifetime: copiedLifetime, ...copied } = draft.copied;
   const maxPrice = Number.parseFloat(draft.maxPrice.replace(",", "."));
   return {
+    ...copied,
     productName: draft.productName,
     gpuCount: wholeNumber(draft.gpuCount) ?? 0,
     billing: draft.billing,
@@ -64,7 +116,8 @@ export function quoteInput(draft: Draft): QuoteInput {
     ...(labels.length > 0 && { labels }),
     ...(draft.webhookUrl.trim() && { webhookUrl: draft.webhookUrl.trim() }),
     ...(draft.healthPath.trim() && { healthCheck: { path: draft.healthPath.trim() } }),
-    ...(draft.lifetime && { lifetime: presetInput(draft.lifetime, Date.now()) }),
+    ...(draft.lifetime === "same" && copiedLifetime && { lifetime: copiedLifetime }),
+    ...(draft.lifetime && draft.lifetime !== "same" && { lifetime: presetInput(draft.lifetime, Date.now()) }),
   };
 }
 
@@ -95,7 +148,7 @@ export function readPairs(text: string): KeyValueInput[] {
     });
 }
 
-function wholeNumber(text: string): number | null {
+export function wholeNumber(text: string): number | null {
   const number = Number(text.trim());
   return Number.isInteger(number) && Math.abs(number) < 2 ** 31 && text.trim() !== "" ? number : null;
 }

@@ -3,12 +3,14 @@ import type { InstanceStatus } from "../generated/api.ts";
 import { endOf } from "./lifetime.ts";
 import type { Row } from "./rows.ts";
 
-export type Column = "name" | "status" | "product" | "region" | "price" | "health" | "ends" | "age";
+export const COLUMNS = ["name", "status", "product", "region", "price", "health", "ends", "age"] as const;
+export type Column = (typeof COLUMNS)[number];
 export interface Sorting {
   readonly column: Column;
   readonly descending: boolean;
 }
-export type Group = "all" | "ready" | "pending" | "stopped" | "failed";
+export const GROUPS = ["all", "ready", "pending", "stopped", "failed"] as const;
+export type Group = (typeof GROUPS)[number];
 
 // Sorting by status follows the life cycle, failed instances first.
 export const STATUS_ORDER: readonly InstanceStatus[] = [

@@ -8,6 +8,7 @@ export interface Toast {
   readonly title: string;
   readonly text?: string | undefined;
   readonly href?: string | undefined;
+  readonly undo?: (() => void) | undefined;
 }
 
 export const toasts = signal<readonly Toast[]>([]);
@@ -23,7 +24,7 @@ export function toast(message: Omit<Toast, "id">): void {
   const id = ++lastId;
   toasts.value = [...toasts.value, { ...message, id }].slice(-MAX_SHOWN);
   // Errors stay until they are dismissed.
-  if (message.kind !== "bad") setTimeout(() => dismiss(id), 6000);
+  if (message.kind !== "bad") setTimeout(() => dismiss(id), message.undo ? 12_000 : 6000);
 }
 
 export function dismiss(id: number): void {

@@ -20,3 +20,13 @@ export function Until({ at }: { at: string }) {
     </time>
   );
 }
+
+// The provider takes a spot instance back at this time.
+export function Reclaim({ at }: { at: string }) {
+  const left = Date.parse(at) - now.value;
+  return (
+    <time class="reclaim" dateTime={at} title={`The provider takes this spot instance back at ${moment(at)}`}>
+      {left > 0 ? `reclaimed in ${duration(left)}` : "being reclaimed"}
+    </time>
+  );
+}

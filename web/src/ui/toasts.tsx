@@ -20,6 +20,18 @@ export function Toasts() {
               {each.href ? <a href={each.href}>{each.title}</a> : <strong>{each.title}</strong>}
               {each.text && <p>{each.text}</p>}
             </div>
+            {each.undo && (
+              <button
+                type="button"
+                class="button small"
+                onClick={() => {
+                  dismiss(each.id);
+                  each.undo?.();
+                }}
+              >
+                Undo
+              </button>
+            )}
             <button type="button" class="icon-button" aria-label="Dismiss" onClick={() => dismiss(each.id)}>
               <Icon name="cross" size={14} />
             </button>

@@ -10,6 +10,7 @@ import { Problem, Tabs } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
 import { Images, Prewarms } from "./account-images.tsx";
 import { Networks, Registries } from "./account-networks.tsx";
+import { Machines } from "./account-machines.tsx";
 import { Templates } from "./account-templates.tsx";
 
 const TABS = [
@@ -18,19 +19,22 @@ const TABS = [
   { value: "networks", text: "Networks", View: Networks },
   { value: "prewarms", text: "Prewarmed images", View: Prewarms },
   { value: "images", text: "Saved images", View: Images },
+  { value: "machines", text: "Unlinked machines", View: Machines },
 ] as const;
 
 const DAY = 86_400;
 
 export function AccountView({ tab }: { tab: string | null }) {
-  const current = TABS.find((each) => each.value === tab) ?? TABS[0];
+  // Machines of the account belong to no project, so only administrators of the server see them.
+  const tabs = TABS.filter((each) => each.value !== "machines" || runsServer());
+  const current = tabs.find((each) => each.value === tab) ?? TABS[0];
   return (
     <div class="view">
       <header class="view-head">
         <h1>Account</h1>
       </header>
       {runsServer() && <Balance />}
-      <Tabs label="Objects of the account" value={current.value} tabs={TABS} onChange={(value) => go(`#/account/${value}`)}>
+      <Tabs label="Objects of the account" value={current.value} tabs={tabs} onChange={(value) => go(`#/account/${value}`)}>
         <current.View key={current.value} />
       </Tabs>
     </div>

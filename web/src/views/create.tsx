@@ -1,25 +1,24 @@
 // The create form, with a quote that is updated while the user types.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, messageOf, type MutationError, newIdempotencyKey, request, requestWithRetry } from "../api/request.ts";
-import { type Billing, CreateInstance, CreateOptions, type CreateOptionsResult, GetQuote, type GetQuoteResult, TemplatePage, type TemplatePageResult } from "../generated/api.ts";
+import { type Billing, CreateInstance, CreateOptions, type CreateOptionsResult, GetQuote, InstanceToCopy } from "../generated/api.ts";
 import { explain, money, perMonth } from "../format.ts";
-import { BLANK, createInput, type Draft, quoteInput } from "../live/draft.ts";
-import { PRESETS, type Preset } from "../live/lifetime.ts";
+import { BLANK, createInput, type Draft, draftOf, type Original, quoteInput, type TextField } from "../live/draft.ts";
+import { PRESETS } from "../live/lifetime.ts";
 import { may } from "../live/viewer.ts";
 import { go } from "../route.ts";
-import { confirm } from "../ui/confirm.tsx";
-import { Shape } from "../ui/chip.tsx";
+import { confirm, type Question } from "../ui/confirm.tsx";
 import { Field, Problem, Segments } from "../ui/parts.tsx";
+import { allTemplates, choices, type Template } from "./create-options.ts";
+import { type Quote, QuotePanel, useQuote } from "./create-quote.tsx";
 
-type Quote = GetQuoteResult["quote"];
-// Wait for a pause in typing before the next quote is requested.
-const QUOTE_DELAY = 250;
-
-export function CreateView({ product, region }: { product: string | null; region: string | null }) {
+export function CreateView({ given }: { given: Readonly<Record<string, string>> }) {
+  const { like, product = "", region = "" } = given;
   const [options, setOptions] = useState<CreateOptionsResult | null>(null);
   const [templates, setTemplates] = useState<Template[]>([]);
   const [problem, setProblem] = useState<string | null>(null);
-  const [draft, setDraft] = useState<Draft>({ ...BLANK, productName: product ?? "", region: region ?? "" });
+  const [draft, setDraft] = useState<Draft>({ ...BLANK, productName: product, region });
+  const [original, setOriginal] = useState<Original | null>(null);
   const [errors, setErrors] = useState<readonly MutationError[]>([]);
   const [isSending, setSending] = useState(false);
   const [touched, setTouched] = useState<ReadonlySet<string>>(new Set());
@@ -28,17 +27,23 @@ export function CreateView({ product, region }: { product: string | null; region
 
   const load = () => {
     setProblem(null);
-    Promise.all([request(CreateOptions, {}), allTemplates()])
-      .then(([loaded, found]) => {
+    Promise.all([request(CreateOptions, {}), allTemplates(), like ? request(InstanceToCopy, { id: like }) : null])
+      .then(([loaded, found, copied]) => {
         setOptions(loaded);
         setTemplates(found);
         const usable = found.filter((each) => each.problems.length === 0);
-        setDraft((old) => ({
-          ...old,
-          productName: old.productName || loaded.products.find((each) => each.isAvailable || each.isSpotAvailable)?.name || "",
-          templateId: old.templateId || usable[0]?.id || "",
-          source: usable.length ? old.source : "image",
-        }));
+        const source = copied?.instance;
+        if (copied && !source) setProblem("The instance to copy does not exist, or belongs to another project.");
+        setOriginal(source ?? null);
+        setDraft((old) => {
+          const draft = source ? draftOf(source) : old;
+          return {
+            ...draft,
+            productName: draft.productName || choices(loaded)[0]?.name || "",
+            templateId: draft.templateId || usable[0]?.id || "",
+            source: usable.length ? draft.source : "image",
+          };
+        });
       })
       .catch((error: unknown) => setProblem(messageOf(error)));
   };
@@ -64,17 +69,15 @@ export function CreateView({ product, region }: { product: string | null; region
 
   const submit = async (event: Event) => {
     event.preventDefault();
-    const best = quote?.best;
-    const isConfirmed = await confirm({
-      title: `Create ${draft.name.trim() || "this instance"}?`,
-      body: best
-        ? `Estimated price: ${money(best.pricePerHour)} per hour (≈ ${perMonth(best.pricePerHour)} per month) in ${best.region}, charged from the moment it runs until you stop or delete it.`
-        : "It is charged from the moment it runs until you stop or delete it. It is currently out of stock in every region.",
-      action: "Create",
-    });
-    if (!isConfirmed) return;
     setSending(true);
     try {
+      // Checked first, so that what is confirmed is what the server would accept, at the price of this moment.
+      const [{ quote: present }, { createInstance: checked }] = await Promise.all([
+        request(GetQuote, { input: quoteInput(draft) }),
+        request(CreateInstance, { input: { ...createInput(draft, key.current), validateOnly: true } }),
+      ]);
+      setErrors(checked.errors);
+      if (checked.errors.length > 0 || !(await confirm(questionOf(draft, present)))) return;
       const { createInstance } = await requestWithRetry(CreateInstance, { input: createInput(draft, key.current) });
       if (createInstance.instance) return go(`#/instances/${createInstance.instance.id}`);
       setErrors(createInstance.errors);
@@ -86,19 +89,20 @@ export function CreateView({ product, region }: { product: string | null; region
     }
   };
 
-  const text = (field: keyof Draft) => ({
+  const text = (field: TextField) => ({
     value: draft[field],
     onInput: (event: { currentTarget: { value: string } }) => change({ [field]: event.currentTarget.value }),
   });
-  const products = useMemo(() => cheapest(options), [options]);
+  const products = useMemo(() => choices(options), [options]);
   const regions = [...new Set((options?.products ?? []).filter((each) => each.name === draft.productName).map((each) => each.region.code))];
 
   return (
     <div class="view">
       <header class="view-head">
-        <h1>Create instance</h1>
+        <h1>{original ? `Create one like ${original.name}` : "Create instance"}</h1>
       </header>
       {problem && <Problem retry={load}>{problem}</Problem>}
+      {original && <NotCopied original={original} />}
       <div class="create">
         <form class="panel" onSubmit={submit} noValidate>
           <Field label="Name" hint="1 to 255 characters, unique in the project" error={errorOf("name")}>
@@ -111,7 +115,8 @@ export function CreateView({ product, region }: { product: string | null; region
                   {products.length === 0 && <option value={draft.productName}>{draft.productName || "Loading …"}</option>}
                   {products.map((each) => (
                     <option key={each.name} value={each.name}>
-                      {each.name} · {each.from ? `from ${each.from}/GPU hour` : "out of stock"}
+                      {each.name} · {each.from ? `from ${money(each.from, 2)}/GPU hour · ` : ""}
+                      {each.stock}
                     </option>
                   ))}
                 </select>
@@ -189,8 +194,9 @@ export function CreateView({ product, region }: { product: string | null; region
           </div>
           <Field label="Lifetime" hint="enforced by the server, also if your program is gone" error={errorOf("lifetime")}>
             {(ids) => (
-              <select {...ids} value={draft.lifetime} onChange={(event) => change({ lifetime: event.currentTarget.value as Preset })}>
+              <select {...ids} value={draft.lifetime} onChange={(event) => change({ lifetime: event.currentTarget.value as Draft["lifetime"] })}>
                 <option value="">No limit, or the project’s default</option>
+                {draft.copied.lifetime && <option value="same">As {original?.name}</option>}
                 {PRESETS.map(({ value, text }) => (
                   <option key={value} value={value}>
                     {text}
@@ -199,7 +205,7 @@ export function CreateView({ product, region }: { product: string | null; region
               </select>
             )}
           </Field>
-          <details>
+          <details open={original !== null}>
             <summary>Options: price limit, disk, environment, labels, webhook, health check</summary>
             <div class="pair">
               <Field label="Maximum price per hour, $" error={errorOf("maxHourlyPrice")}>
@@ -247,6 +253,31 @@ export function CreateView({ product, region }: { product: string | null; region
   );
 }
 
+function questionOf(draft: Draft, { best }: Quote): Question {
+  const lifetime = draft.lifetime ? " Its lifetime is limited." : " No lifetime is set: it is charged until you stop or delete it.";
+  return {
+    title: `Create ${draft.name.trim()}?`,
+    body: best
+      ? `${money(best.pricePerHour)} per hour (≈ ${perMonth(best.pricePerHour)} per month) in ${best.region}, ${best.billingMode === "SPOT" ? "spot" : "on-demand"}, charged from the moment it runs.${lifetime}`
+      : "No region has it in stock now. The create is tried in every region, and fails if none has it by then.",
+    action: "Create",
+  };
+}
+
+// Secrets can’t be read back, and volumes and networks belong to one region.
+function NotCopied({ original }: { original: Original }) {
+  const secrets = original.env.filter((each) => each.secret).map((each) => each.key);
+  return (
+    <div class="banner off" role="status">
+      <div>
+        Everything is as {original.name} has it; choose another region or product, then create it.
+        {secrets.length > 0 && ` Secret variables are not copied: add ${secrets.join(", ")} under Environment.`}
+        {" Volumes, networks and registry credentials are not copied."}
+      </div>
+    </div>
+  );
+}
+
 const FIELDS: ReadonlySet<string> = new Set([
   "name", "productName", "gpuCount", "templateId", "image", "ports", "region", "maxHourlyPrice", "rootfsSizeGb", "command",
   "env", "labels", "webhookUrl", "healthCheck", "lifetime",
@@ -256,92 +287,4 @@ const FIELDS: ReadonlySet<string> = new Set([
 function addError(byField: Map<string, string>, error: MutationError): void {
   const field = error.path[1];
   if (field && !byField.has(field)) byField.set(field, explain(error));
-}
-
-function useQuote(draft: Draft): { quote: Quote | null; isPending: boolean } {
-  const [quote, setQuote] = useState<Quote | null>(null);
-  const [isPending, setPending] = useState(false);
-  const input = useMemo(() => JSON.stringify(quoteInput(draft)), [draft]);
-  useEffect(() => {
-    if (!draft.productName) return;
-    const abort = new AbortController();
-    setPending(true);
-    const timer = setTimeout(async () => {
-      try {
-        setQuote((await request(GetQuote, { input: quoteInput(draft) }, abort.signal)).quote);
-      } catch {
-        if (!abort.signal.aborted) setQuote(null);
-      }
-      if (!abort.signal.aborted) setPending(false);
-    }, QUOTE_DELAY);
-    return () => {
-      clearTimeout(timer);
-      abort.abort();
-    };
-  }, [input]);
-  return { quote, isPending };
-}
-
-function QuotePanel({ quote, isPending, errors }: { quote: Quote | null; isPending: boolean; errors: ReadonlyMap<string, string> }) {
-  const best = quote?.best;
-  return (
-    <aside class={`panel quote ${isPending ? "pending" : ""}`} aria-label="Quote">
-      <div class="price" aria-live="polite">
-        <div>
-          <span class="figure">{best ? money(best.pricePerHour) : "–"}</span>
-          <span class="muted"> per hour</span>
-        </div>
-        <span class="muted figures">{best ? `≈ ${perMonth(best.pricePerHour)} per month` : ""}</span>
-      </div>
-      {quote && quote.candidates.length > 0 ? (
-        <ol class="candidates">
-          {quote.candidates.map((each) => {
-            const isBest = best?.rank === each.rank;
-            return (
-              <li key={each.rank} class={isBest ? "best good" : each.accepted ? "good" : "off"}>
-                <span class="rank">{each.rank}</span>
-                <span>
-                  {each.region} <span class="tag">{each.billingMode === "SPOT" ? "spot" : "on-demand"}</span>
-                </span>
-                <span class="mark figures">
-                  <Shape tone={each.accepted ? "good" : "off"} />
-                  {money(each.pricePerHour)}
-                </span>
-                {each.reasonMessage && <p>{each.reasonMessage}</p>}
-                {isBest && <p>tried first</p>}
-              </li>
-            );
-          })}
-        </ol>
-      ) : (
-        <p class="body muted">
-          {quote && errors.size > 0 ? [...errors.values()][0] : "Candidate regions appear here in the order in which they will be tried."}
-        </p>
-      )}
-    </aside>
-  );
-}
-
-type Template = TemplatePageResult["templates"]["nodes"][number];
-
-async function allTemplates(): Promise<Template[]> {
-  const found: Template[] = [];
-  for (let after: string | null = null; ; ) {
-    const page: TemplatePageResult["templates"] = (await request(TemplatePage, { after })).templates;
-    found.push(...page.nodes);
-    if (!page.pageInfo.hasNextPage) return found;
-    after = page.pageInfo.endCursor;
-  }
-}
-
-function cheapest(options: CreateOptionsResult | null): { name: string; from: string | null }[] {
-  const names = [...new Set((options?.products ?? []).map((each) => each.name))];
-  return names.map((name) => {
-    const prices = (options?.products ?? [])
-      .filter((each) => each.name === name)
-      .flatMap((each) => [each.isAvailable ? each.pricePerGpuHour : null, each.isSpotAvailable ? each.spotPricePerGpuHour : null])
-      .filter((price) => price !== null)
-      .sort((one, other) => one.amountMicros - other.amountMicros);
-    return { name, from: prices[0] ? money(prices[0], 2) : null };
-  });
 }

@@ -9,6 +9,7 @@ import { may } from "../live/viewer.ts";
 import { Chip } from "../ui/chip.tsx";
 import { type Column, ObjectForm, ObjectList } from "../ui/objects.tsx";
 import { Panel, Problem } from "../ui/parts.tsx";
+import { TestWebhookButton } from "./webhook-test.tsx";
 import { DeliveryTable } from "./instance-deliveries.tsx";
 
 type Webhook = WebhooksResult["webhooks"]["nodes"][number];
@@ -28,6 +29,7 @@ export function Webhooks() {
     {
       title: "Deliveries",
       show: (webhook) => (
+        <span class="buttons">
         <button
           type="button"
           class="button small"
@@ -37,6 +39,8 @@ export function Webhooks() {
         >
           Show
         </button>
+          {isAllowed && <TestWebhookButton url={webhook.url} />}
+        </span>
       ),
     },
   ];

@@ -1,44 +1,24 @@
 // The list of all instances, updated live.
-import { signal } from "@preact/signals";
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { performMany } from "../actions.ts";
 import { count, money, perMonth } from "../format.ts";
 import { fleet, isLoaded, revision, stats } from "../live/fleet.ts";
-import { type Burn, burnOf, type Column, type Group, groupOf, type Sorting, visibleRows } from "../live/filter-sort.ts";
+import { filter, group, select, selected, setFilter, setGroup, setSorting, sorting } from "../live/fleet-address.ts";
+import { type Burn, burnOf, type Column, type Group, groupOf, visibleRows } from "../live/filter-sort.ts";
 import type { Row } from "../live/rows.ts";
 import { may } from "../live/viewer.ts";
-import { HealthMark, StatusChip } from "../ui/chip.tsx";
 import { Hidden, Icon } from "../ui/icons.tsx";
 import { Empty } from "../ui/parts.tsx";
-import { Since } from "../ui/since.tsx";
-import { Until } from "../ui/until.tsx";
-import { VirtualTable } from "../ui/virtual-table.tsx";
-
-// Kept when the user opens an instance and returns.
-const filter = signal("");
-const group = signal<Group>("all");
-const sorting = signal<Sorting>({ column: "age", descending: false });
-
-const COLUMNS: readonly { column: Column; text: string; right?: boolean }[] = [
-  { column: "name", text: "Name" },
-  { column: "status", text: "Status" },
-  { column: "product", text: "Product" },
-  { column: "region", text: "Region" },
-  { column: "price", text: "Price/hour", right: true },
-  { column: "health", text: "Health" },
-  { column: "ends", text: "Ends" },
-  { column: "age", text: "Age", right: true },
-];
+import { Table } from "./fleet-table.tsx";
 
 export function FleetView() {
-  const [selected, setSelected] = useState<ReadonlySet<string>>(new Set());
   const rows = fleet.value.byId;
   const last = useRef<Row[]>([]);
   const shown = useMemo(() => {
     last.current = visibleRows(rows, filter.value, group.value, sorting.value, last.current);
     return last.current;
   }, [rows, revision.value, filter.value, group.value, sorting.value]);
-  const selectedRows = useMemo(() => shown.filter((row) => selected.has(row.id)), [shown, selected]);
+  const selectedRows = useMemo(() => shown.filter((row) => selected.value.has(row.id)), [shown, selected.value]);
   const search = useRef<HTMLInputElement>(null);
 
   useEffect(() => {
@@ -79,19 +59,17 @@ export function FleetView() {
                 placeholder="Filter by name, product, region, label=value"
                 aria-label="Filter instances"
                 value={filter.value}
-                onInput={(event) => {
-                  filter.value = event.currentTarget.value;
-                }}
+                onInput={(event) => setFilter(event.currentTarget.value)}
                 onKeyDown={(event) => {
-                  if (event.key === "Escape") filter.value = "";
+                  if (event.key === "Escape") setFilter("");
                 }}
               />
               <kbd aria-hidden="true">/</kbd>
             </div>
             <Sorter />
-            <Bulk selectedRows={selectedRows} clear={() => setSelected(new Set())} total={shown.length} />
+            <Bulk selectedRows={selectedRows} clear={() => select(new Set())} total={shown.length} />
           </div>
-          <Table shown={shown} selected={selected} setSelected={setSelected} />
+          <Table shown={shown} />
         </>
       )}
     </div>
@@ -128,9 +106,7 @@ function Summary({ shown }: { shown: readonly Row[] }) {
               type="radio"
               name="group"
               checked={group.value === each.group}
-              onChange={() => {
-                group.value = each.group;
-              }}
+              onChange={() => setGroup(each.group)}
             />
             <span class="figure">{figures ? counts[each.group].toLocaleString("en-US") : "–"}</span>
             <span class="caption">{each.text}</span>
@@ -160,7 +136,7 @@ function Sorter() {
         value={`${sorting.value.column} ${sorting.value.descending ? "down" : "up"}`}
         onChange={(event) => {
           const [column, direction] = event.currentTarget.value.split(" ");
-          sorting.value = { column: column as Column, descending: direction === "down" };
+          setSorting({ column: column as Column, descending: direction === "down" });
         }}
       >
         <option value="age up">Newest first</option>
@@ -196,121 +172,6 @@ function Bulk({ selectedRows, clear, total }: { selectedRows: readonly Row[]; cl
       </button>
       <button type="button" class="icon-button" aria-label="Clear selection" onClick={clear}>
         <Icon name="cross" size={16} />
-      </button>
-    </div>
-  );
-}
-
-interface TableProps {
-  shown: readonly Row[];
-  selected: ReadonlySet<string>;
-  setSelected: (selected: ReadonlySet<string>) => void;
-}
-
-function Table({ shown, selected, setSelected }: TableProps) {
-  const all = shown.length > 0 && shown.every((row) => selected.has(row.id));
-  const toggle = (id: string) => {
-    const next = new Set(selected);
-    if (!next.delete(id)) next.add(id);
-    setSelected(next);
-  };
-  const sortBy = (column: Column) => {
-    const current = sorting.value;
-    sorting.value = { column, descending: current.column === column && !current.descending };
-  };
-  const head = (
-    <div class="row head" role="row" aria-rowindex={1}>
-      <div role="columnheader" class="cell-check">
-        <input
-          type="checkbox"
-          aria-label="Select all shown instances"
-          checked={all}
-          disabled={shown.length === 0}
-          onChange={() => setSelected(all ? new Set() : new Set(shown.map((row) => row.id)))}
-        />
-      </div>
-      {COLUMNS.map(({ column, text, right }) => {
-        const isOn = sorting.value.column === column;
-        const direction = isOn ? (sorting.value.descending ? "descending" : "ascending") : "none";
-        return (
-          <div key={column} role="columnheader" aria-sort={direction} class={right ? "right" : ""}>
-            <button type="button" class={`sort ${isOn ? "on" : ""}`} onClick={() => sortBy(column)}>
-              {text}
-              <Icon name={isOn && sorting.value.descending ? "up" : "down"} size={12} />
-            </button>
-          </div>
-        );
-      })}
-    </div>
-  );
-  return (
-    <div class="table">
-      <VirtualTable count={shown.length} label="Instances" head={head} empty={<NoMatch />}>
-        {(index) => {
-          const row = shown[index];
-          return row ? <Line key={row.id} row={row} index={index} isSelected={selected.has(row.id)} toggle={toggle} /> : null;
-        }}
-      </VirtualTable>
-    </div>
-  );
-}
-
-function Line({ row, index, isSelected, toggle }: { row: Row; index: number; isSelected: boolean; toggle: (id: string) => void }) {
-  return (
-    <div class={`row ${isSelected ? "marked" : ""}`} role="row" aria-rowindex={index + 2}>
-      <div role="cell" class="cell-check">
-        <input type="checkbox" aria-label={`Select ${row.name}`} checked={isSelected} onChange={() => toggle(row.id)} />
-      </div>
-      <div role="cell" class="cell-name">
-        <a href={`#/instances/${row.id}`}>{row.name}</a>
-      </div>
-      <div role="cell" class="cell-status">
-        <StatusChip status={row.status} />
-        {row.isDegraded && <span class="tag">degraded</span>}
-        <span class="muted figures">
-          <Since at={row.statusSince} />
-        </span>
-      </div>
-      <div role="cell" class="cell-product">
-        {row.productName}
-        {row.gpuCount > 0 && <span class="muted"> × {row.gpuCount}</span>}
-        {row.region && <span class="on-phone muted"> · {row.region}</span>}
-      </div>
-      <div role="cell" class="cell-region">{row.region ?? <span class="muted">{row.regions[0] ?? "–"}?</span>}</div>
-      <div role="cell" class={`cell-price right figures ${isDown(row.status) ? "muted" : ""}`}>
-        {row.billingMode === "SPOT" && <span class="tag">spot</span>}
-        {row.pricePerHour ? money(row.pricePerHour) : <span class="muted">–</span>}
-      </div>
-      <div role="cell" class="cell-health">
-        <HealthMark health={isDown(row.status) ? null : row.health} />
-      </div>
-      <div role="cell" class="cell-ends figures muted">{row.lifetime?.next && <Until next={row.lifetime.next} />}</div>
-      <div role="cell" class="cell-age right figures muted">
-        <Since at={row.createdAt} />
-      </div>
-    </div>
-  );
-}
-
-// Its last health check no longer applies.
-function isDown(status: Row["status"]): boolean {
-  return status === "EXITED" || status === "DELETING";
-}
-
-function NoMatch() {
-  if (!isLoaded.value) return <p class="nothing muted">Loading instances …</p>;
-  return (
-    <div class="nothing muted">
-      <p>No instances match the filter.</p>
-      <button
-        type="button"
-        class="button"
-        onClick={() => {
-          filter.value = "";
-          group.value = "all";
-        }}
-      >
-        Clear filter
       </button>
     </div>
   );

@@ -1,13 +1,16 @@
 // The lifetime of an instance: its next action, presets, and the GPUs’ utilisation in the last hour.
-import { useEffect, useState } from "preact/hooks";
-import { messageOf, request, requestWithRetry } from "../api/request.ts";
-import { ExtendLifetime, GpuMetrics, type GpuMetricsResult, type LifetimeChange, SetLifetime } from "../generated/api.ts";
+import { useState } from "preact/hooks";
+import { requestWithRetry } from "../api/request.ts";
+import { ExtendLifetime, type LifetimeChange, type LifetimeInput, SetLifetime } from "../generated/api.ts";
 import { duration, moment } from "../format.ts";
 import type { Detail } from "../live/instance.ts";
 import { PRESETS, presetInput } from "../live/lifetime.ts";
 import { runMutation } from "../live/run-mutation.ts";
+import { toast } from "../live/toasts.ts";
+import { gpus, useUsage } from "../live/usage.ts";
 import { may } from "../live/viewer.ts";
-import { Panel } from "../ui/parts.tsx";
+import { LineChart } from "../ui/line-chart.tsx";
+import { Panel, Problem } from "../ui/parts.tsx";
 import { Until } from "../ui/until.tsx";
 
 const HOUR = 3600;
@@ -18,16 +21,24 @@ export function LifetimePanel({ instance, refresh }: { instance: Detail; refresh
   const { lifetime } = instance;
   const [isSending, setSending] = useState(false);
   if (OVER.has(instance.status)) return null;
-  const send = async (mutate: Parameters<typeof runMutation>[0], succeeded: string) => {
+  const send = async (mutate: Parameters<typeof runMutation>[0], succeeded?: string) => {
     setSending(true);
-    await runMutation(mutate, { succeeded, rejected: "Lifetime not changed" });
+    await runMutation(mutate, { ...(succeeded && { succeeded }), rejected: "Lifetime not changed" });
     setSending(false);
     refresh();
   };
   const extend = () =>
     send(async () => (await requestWithRetry(ExtendLifetime, { input: { id: instance.id, by: HOUR } })).extendLifetime.errors, "Lifetime extended");
-  const change = (lifetime: LifetimeChange) =>
-    send(async () => (await requestWithRetry(SetLifetime, { input: { id: instance.id, lifetime } })).updateInstance.errors, "Lifetime changed");
+  const set = async (change: LifetimeChange) =>
+    (await requestWithRetry(SetLifetime, { input: { id: instance.id, lifetime: change } })).updateInstance.errors;
+  const change = (wanted: LifetimeChange) => {
+    const before: LifetimeChange = lifetime ? { set: inputOf(lifetime) } : { remove: true };
+    return send(async () => {
+      const errors = await set(wanted);
+      if (errors.length === 0) toast({ kind: "good", title: "Lifetime changed", undo: () => send(() => set(before), "Lifetime restored") });
+      return errors;
+    });
+  };
   return (
     <Panel title="Lifetime" aside={lifetime?.next && <strong class="figures ends"><Until next={lifetime.next} /></strong>}>
       {lifetime ? <Limits lifetime={lifetime} /> : <p class="body muted">No limits: it runs, and is billed, until it is stopped.</p>}
@@ -63,6 +74,10 @@ export function LifetimePanel({ instance, refresh }: { instance: Detail; refresh
   );
 }
 
+function inputOf({ maxDuration, deadline, heartbeat, onEnd, idle, deleteAfterStopped, schedule, warnBefore }: NonNullable<Detail["lifetime"]>): LifetimeInput {
+  return { maxDuration, deadline, heartbeat, onEnd, idle, deleteAfterStopped, schedule, warnBefore };
+}
+
 function Limits({ lifetime }: { lifetime: NonNullable<Detail["lifetime"]> }) {
   const { maxDuration, deadline, heartbeat, idle, deleteAfterStopped, schedule } = lifetime;
   const facts: [string, string][] = [];
@@ -84,46 +99,12 @@ function Limits({ lifetime }: { lifetime: NonNullable<Detail["lifetime"]> }) {
   );
 }
 
-type Gpus = NonNullable<GpuMetricsResult["instanceMetrics"]>["gpu"];
-const REFRESH = 60_000;
-const WIDTH = 300;
-const HEIGHT = 72;
-
 function GpuChart({ id, threshold }: { id: string; threshold: number | null }) {
-  const [gpus, setGpus] = useState<Gpus | null>(null);
-  const [problem, setProblem] = useState<string | null>(null);
-  useEffect(() => {
-    const abort = new AbortController();
-    const load = () =>
-      request(GpuMetrics, { id }, abort.signal)
-        .then(({ instanceMetrics }) => {
-          setGpus(instanceMetrics?.gpu ?? []);
-          setProblem(null);
-        })
-        .catch((error: unknown) => abort.signal.aborted || setProblem(messageOf(error)));
-    void load();
-    const timer = setInterval(load, REFRESH);
-    return () => {
-      clearInterval(timer);
-      abort.abort();
-    };
-  }, [id]);
-  const until = Date.now();
-  const x = (at: string) => WIDTH + ((Date.parse(at) - until) / (HOUR * 1000)) * WIDTH;
-  const y = (percent: number) => HEIGHT - (Math.min(100, percent) / 100) * HEIGHT;
-  const count = gpus?.reduce((sum, gpu) => sum + gpu.points.length, 0) ?? 0;
+  const { metrics, problem } = useUsage(id);
   return (
-    <figure class="body gpu-chart">
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label="GPU utilisation in the last hour">
-        {threshold !== null && <line class="threshold" x1={0} x2={WIDTH} y1={y(threshold)} y2={y(threshold)} />}
-        {(gpus ?? []).map((gpu) => (
-          <polyline key={gpu.gpuId} points={gpu.points.map((point) => `${x(point.at).toFixed(1)},${y(point.percent).toFixed(1)}`).join(" ")} />
-        ))}
-      </svg>
-      <figcaption class="muted">
-        {problem ?? (gpus === null ? "Reading metrics …" : count === 0 ? "No metrics yet." : "GPU utilisation, last hour")}
-        {threshold !== null && !problem && ` · idle below ${threshold} %`}
-      </figcaption>
-    </figure>
+    <div class="body gpu-chart">
+      {problem && <Problem>{problem}</Problem>}
+      <LineChart title="GPU utilisation" lines={gpus(metrics?.gpu)} threshold={threshold} />
+    </div>
   );
 }

@@ -1,9 +1,11 @@
 // The instance’s operations, with the attempts of each and their errors.
 import { brief, explain, moment, money, words } from "../format.ts";
 import type { AttemptStatus, OperationStatus } from "../generated/api.ts";
-import type { Detail } from "../live/instance.ts";
+import type { Detail, Entry } from "../live/instance.ts";
+import { stepsOf } from "../live/phases.ts";
 import { Chip, type Tone } from "../ui/chip.tsx";
 import { Since } from "../ui/since.tsx";
+import { Steps } from "../ui/steps.tsx";
 
 const TONES: Record<OperationStatus, Tone> = {
   QUEUED: "active",
@@ -22,7 +24,7 @@ const ATTEMPTS: Record<AttemptStatus, Tone> = {
   ABSENT: "off",
 };
 
-export function Operations({ instance }: { instance: Detail }) {
+export function Operations({ instance, entries }: { instance: Detail; entries: readonly Entry[] }) {
   return (
     <div class="stack">
       {instance.operations.map((operation) => (
@@ -31,6 +33,9 @@ export function Operations({ instance }: { instance: Detail }) {
             <h2>{words(operation.kind)}</h2>
             <Chip tone={TONES[operation.status]}>{words(operation.status)}</Chip>
           </header>
+          <div class="body">
+            <Steps steps={stepsOf(operation, entries)} />
+          </div>
           <dl class="facts body">
             <dt>Requested</dt>
             <dd>{moment(operation.createdAt)}</dd>
@@ -46,6 +51,12 @@ export function Operations({ instance }: { instance: Detail }) {
               <>
                 <dt>Requested by</dt>
                 <dd class="mono">{operation.requestedBy.name}</dd>
+              </>
+            )}
+            {operation.reason && (
+              <>
+                <dt>Begun by Pilotlight</dt>
+                <dd>{words(operation.reason)}</dd>
               </>
             )}
             {operation.error && (

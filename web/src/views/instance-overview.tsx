@@ -11,6 +11,7 @@ import { Copy } from "../ui/copy.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Panel } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
+import { HealthHistory } from "./instance-health.tsx";
 import { LifetimePanel } from "./instance-lifetime.tsx";
 import { Ssh } from "./instance-ssh.tsx";
 
@@ -23,7 +24,7 @@ export function Overview({ instance, entries, refresh }: { instance: Detail; ent
       <div class="stack">
         <Connect instance={instance} />
         <LifetimePanel instance={instance} refresh={refresh} />
-        <Health instance={instance} refresh={refresh} />
+        <Health instance={instance} entries={entries} refresh={refresh} />
         <Details instance={instance} />
       </div>
     </div>
@@ -48,7 +49,7 @@ function Timeline({ instance, entries }: { instance: Detail; entries: readonly E
       <ol class="timeline">
         {steps.toReversed().map((step, index) => (
           <li key={step.key} class={step.isMajor ? `${toneOf(step.entry.status ?? "CREATING")} ${until.get(step.key) ? "past" : ""}` : "minor"}>
-            <span class="dot">{step.isMajor && <Shape tone={toneOf(step.entry.status ?? "CREATING")} />}</span>
+            <span class="dot">{step.isMajor && <Shape tone={until.get(step.key) ? "good" : toneOf(step.entry.status ?? "CREATING")} />}</span>
             <div class="what">{describe(step.entry, instance, stateBefore(entries, entries.length - 1 - index))}</div>
             <div class="when">
               <time dateTime={step.at}>{clock(step.at)}</time>
@@ -163,7 +164,7 @@ const NO_ENDPOINTS: Partial<Record<Detail["status"], string>> = {
   DELETED: "The instance is deleted.",
 };
 
-const UP: ReadonlySet<Detail["status"]> = new Set(["RUNNING", "HEALTH_CHECKING", "READY"]);
+export const UP: ReadonlySet<Detail["status"]> = new Set(["RUNNING", "HEALTH_CHECKING", "READY"]);
 
 function Connect({ instance }: { instance: Detail }) {
   const canLogIn = UP.has(instance.status) && viewer.value !== null && may("OPERATOR");
@@ -196,7 +197,7 @@ function Connect({ instance }: { instance: Detail }) {
   );
 }
 
-function Health({ instance, refresh }: { instance: Detail; refresh: () => void }) {
+function Health({ instance, entries, refresh }: { instance: Detail; entries: readonly Entry[]; refresh: () => void }) {
   const { health } = instance;
   const [isChecking, setChecking] = useState(false);
   const check = async () => {
@@ -227,6 +228,7 @@ function Health({ instance, refresh }: { instance: Detail; refresh: () => void }
           </div>
         ))
       )}
+      <HealthHistory entries={entries} />
       {UP.has(instance.status) && may("OPERATOR") && (
         <p class="body foot">
           <button type="button" class="button small" disabled={isChecking} onClick={check}>

@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { messageOf, request } from "../api/request.ts";
 import { Market, type MarketResult } from "../generated/api.ts";
 import { money, words } from "../format.ts";
+import { parameter, setParameters } from "../route.ts";
 import { Shape, type Tone } from "../ui/chip.tsx";
 import { Hidden, Icon } from "../ui/icons.tsx";
 import { Empty, Problem } from "../ui/parts.tsx";
@@ -15,7 +16,7 @@ const STOCK: Record<string, Tone> = { high: "good", normal: "good", low: "warnin
 export function MarketView() {
   const [loaded, setLoaded] = useState<{ market: MarketResult; at: string } | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
-  const [isInStockOnly, setInStockOnly] = useState(false);
+  const isInStockOnly = parameter("stock") === "in";
   const load = () => {
     setProblem(null);
     request(Market, {})
@@ -33,7 +34,7 @@ export function MarketView() {
         <h1>Market</h1>
         <div class="actions">
           <label class="check">
-            <input type="checkbox" checked={isInStockOnly} onChange={(event) => setInStockOnly(event.currentTarget.checked)} />
+            <input type="checkbox" checked={isInStockOnly} onChange={(event) => setParameters({ stock: event.currentTarget.checked ? "in" : "" })} />
             In stock only
           </label>
           <button type="button" class="button" onClick={load}>

@@ -16,6 +16,7 @@ import { Icon } from "../ui/icons.tsx";
 import { Panel, Problem } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
 import { PolicyPanel } from "./settings-policy.tsx";
+import { ProjectsPanel } from "./settings-projects.tsx";
 import { TokensPanel } from "./settings-tokens.tsx";
 
 export function SettingsView() {
@@ -31,6 +32,7 @@ export function SettingsView() {
       <div class="columns even">
         <div class="stack">
           <Server />
+          {runsServer() && <ProjectsPanel />}
           {runsServer() && <CachesPanel />}
         </div>
         <div class="stack">

@@ -109,6 +109,7 @@ function Row({ volume, onChanged }: { volume: Volume; onChanged: () => void }) {
       body: `All data on its ${volume.sizeGb} GB is lost.`,
       action: "Delete",
       isDangerous: true,
+      typed: volume.name,
     });
     if (!isConfirmed) return;
     const input = { id: volume.id };

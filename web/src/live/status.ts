@@ -1,0 +1,60 @@
+// How the server and its provider are, for the strip above every view.
+import { signal } from "@preact/signals";
+import { ApiError, request } from "../api/request.ts";
+import { ServerStatus, type ServerStatusResult } from "../generated/api.ts";
+
+export type Status = ServerStatusResult["serverInfo"];
+export const status = signal<Status | null>(null);
+
+// No subscription carries it: events need the very parts that may be down.
+const INTERVAL = 15_000;
+
+export function followStatus(): () => void {
+  const abort = new AbortController();
+  const load = async () => {
+    if (document.hidden) return;
+    try {
+      status.value = (await request(ServerStatus, {}, abort.signal)).serverInfo;
+    } catch (error) {
+      // The connection’s state says that the server can’t be reached; what was known before may be wrong by now.
+      if (error instanceof ApiError) status.value = null;
+    }
+  };
+  void load();
+  const timer = setInterval(load, INTERVAL);
+  document.addEventListener("visibilitychange", load);
+  return () => {
+    abort.abort();
+    clearInterval(timer);
+    document.removeEventListener("visibilitychange", load);
+    status.value = null;
+  };
+}
+
+export interface Trouble {
+  readonly key: string;
+  readonly tone: "warning" | "bad";
+  readonly text: string;
+  readonly until: string | null;
+}
+
+export function troubles({ provider, workers, eventLog }: Status): Trouble[] {
+  const found: Trouble[] = [];
+  if (provider.breaker === "OPEN") {
+    found.push({
+      key: "provider",
+      tone: "bad",
+      text: "The provider does not answer. Accepted requests wait; what is shown is the last known state.",
+      until: provider.retryAt,
+    });
+  } else if (provider.breaker === "HALF_OPEN") {
+    found.push({ key: "provider", tone: "warning", text: "The provider is being tried again after an outage.", until: null });
+  } else if (provider.suspended.length > 0) {
+    found.push({ key: "provider", tone: "warning", text: `The provider fails on: ${provider.suspended.join(", ")}.`, until: provider.retryAt });
+  }
+  if (workers === 0) found.push({ key: "workers", tone: "bad", text: "No worker is running: accepted requests wait.", until: null });
+  if (!eventLog.hasSequencer || !eventLog.isFollowed) {
+    found.push({ key: "events", tone: "bad", text: "The event log is not being written or read: changes are shown late.", until: null });
+  }
+  return found;
+}

@@ -1,0 +1,38 @@
+// What the create form offers: templates, and products by price with their stock.
+import { request } from "../api/request.ts";
+import { type CreateOptionsResult, TemplatePage, type TemplatePageResult } from "../generated/api.ts";
+import type { Money } from "../format.ts";
+
+export type Template = TemplatePageResult["templates"]["nodes"][number];
+
+export async function allTemplates(): Promise<Template[]> {
+  const found: Template[] = [];
+  for (let after: string | null = null; ; ) {
+    const page: TemplatePageResult["templates"] = (await request(TemplatePage, { after })).templates;
+    found.push(...page.nodes);
+    if (!page.pageInfo.hasNextPage) return found;
+    after = page.pageInfo.endCursor;
+  }
+}
+
+export interface Choice {
+  readonly name: string;
+  readonly from: Money | null;
+  readonly stock: string;
+}
+
+// One choice per product: the cheapest first, what is out of stock last.
+export function choices(options: CreateOptionsResult | null): Choice[] {
+  const names = [...new Set((options?.products ?? []).map((each) => each.name))];
+  return names
+    .map((name) => {
+      const offers = (options?.products ?? []).filter((each) => each.name === name && (each.isAvailable || each.isSpotAvailable));
+      const [from] = offers
+        .flatMap((each) => [each.isAvailable ? each.pricePerGpuHour : null, each.isSpotAvailable ? each.spotPricePerGpuHour : null])
+        .filter((price) => price !== null)
+        .sort((one, other) => one.amountMicros - other.amountMicros);
+      const isLow = offers.every((each) => each.inventory === "low");
+      return { name, from: from ?? null, stock: offers.length === 0 ? "out of stock" : isLow ? "low stock" : "in stock" };
+    })
+    .sort((one, other) => (one.from?.amountMicros ?? Infinity) - (other.from?.amountMicros ?? Infinity) || one.name.localeCompare(other.name));
+}
