@@ -20,6 +20,7 @@ export function Page() {
         schema={token ? undefined : null} // null: do not load it
         fetcher={fetcher}
         defaultTabs={TABS}
+        {...firstVariables()}
         defaultTheme={dashboardTheme()}
         defaultEditorToolsVisibility="variables"
         showPersistHeadersSettings={false} // so that a token typed there is not written to disk
@@ -32,6 +33,15 @@ export function Page() {
       </GraphiQL>
     </>
   );
+}
+
+/**
+ * On a first visit GraphiQL fills the editor with the first tab's query, but not with its variables, and the first
+ * press of Play would fail. Later visits restore what was there.
+ */
+function firstVariables(): { initialVariables?: string } {
+  const isFirstVisit = localStorage.getItem("graphiql:tabState") === null;
+  return isFirstVisit ? { initialVariables: TABS[0]?.variables ?? "" } : {};
 }
 
 /** The dashboard's theme is the default; null means the system's. */
