@@ -126,7 +126,9 @@ class InstancePoller:
         if not request.done.is_set() and (self._can_poll_singly() or self._poll_beside(project_id, novita_id)):
             await request.wait(WAIT_TIMEOUT)
         if not request.done.is_set():
-            raise NotYet(timedelta(seconds=self._retry_delay()))
+            beside = self._small_projects.pause_left(novita_id)
+            delay = self._retry_delay()
+            raise NotYet(timedelta(seconds=delay if beside is None else min(delay, max(0.25, beside))))
         del self._requests[client]
         return request.result()
 
@@ -155,7 +157,7 @@ class InstancePoller:
         """Poll a machine of a small project without waiting for the others; False if it has to wait."""
         if novita_id in self._beside:
             return True
-        if project_id is None or not self._small_projects.take_poll(project_id):
+        if project_id is None or not self._small_projects.take_poll(project_id, novita_id):
             return False
         task = asyncio.create_task(self._poll_singly([novita_id], before=time.monotonic()), name="single poll")
         self._beside[novita_id] = task

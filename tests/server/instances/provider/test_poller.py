@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -15,6 +16,7 @@ from server.instances.provider.poller import (
     InstancePoller,
     NotYet,
 )
+from server.instances.provider.small_projects import PAUSE
 from server.novita.client import NovitaClient
 from server.novita.models import RemoteInstance
 from server.novita.transport.concurrency import CallPriority
@@ -105,6 +107,24 @@ async def test_a_machine_of_a_small_project_does_not_wait_for_the_many_of_anothe
     assert remote.id == ids[-1]
     with pytest.raises(NotYet):
         await poller.poll(ids[-1], client="large", project_id=large)
+    await poller.close()
+
+
+async def test_a_machine_of_a_small_project_is_polled_by_itself_only_now_and_then(world: World):
+    ids = await make_running(world, 21)
+    poller = InstancePoller(world.novita, calls_per_minute=60)
+    large, small = new_id(), new_id()
+    polls = (poller.poll(each, client=each, project_id=large) for each in ids[:-1])
+    await asyncio.gather(*polls, return_exceptions=True)
+    await poller.poll(ids[-1], client="small", project_id=small)
+    await world.value("SELECT 1")  # that poll is over
+    before = world.calls(GET)
+
+    with pytest.raises(NotYet) as refused:
+        await poller.poll(ids[-1], client="small", project_id=small)
+
+    assert world.calls(GET) == before
+    assert refused.value.after <= timedelta(seconds=PAUSE)  # sooner than the next page
     await poller.close()
 
 
