@@ -188,7 +188,8 @@ async def begin_verb(
         raise TypeError(f"{verb.kind} is accepted elsewhere")
     ready_at = None if usual is None else now() + usual
     reserve: dict[str, Any] = {}
-    if verb.to is InstanceStatus.STARTING or Meter.of(instance).is_paid is False:
+    is_unpaid_restart = verb.to is InstanceStatus.RESTARTING and Meter.of(instance).is_paid is False
+    if verb.to is InstanceStatus.STARTING or is_unpaid_restart:
         is_new_run = verb.kind is OperationKind.START and by is not None
         payer = by if is_new_run else await token_of_run(session, instance.id)
         reserve = await _admit_start(session, instance, changes or {}, payer=payer)

@@ -114,6 +114,17 @@ async def test_a_machine_does_not_enter_a_scope_by_its_labels_that_has_too_littl
     await relabel(world, made.instance.id, {"team": "c"})  # of the project's quota it adds nothing
 
 
+async def test_a_stop_is_never_refused_though_nothing_is_left_and_the_machine_is_not_paid_for(world: World):
+    instance = await world.put(novita_id="m1", novita_status="toStart", price_per_hour_e5=100_000)
+    await quota(world, max_instances=0)
+    await budget(world, 1)
+
+    accepted = await ask(world, OperationKind.STOP, instance.id)
+
+    row = await world.operation(accepted.operation.id)
+    assert (row["kind"], row["reserved_price_e5"]) == ("STOP", None)
+
+
 async def test_quotas_are_set_listed_and_removed_through_the_api(api: Api):
     token = await admin(api)
     wish = {"scope": {"project": True}, "maxInstances": 1, "maxPricePerHour": {"amountMicros": 900_000_000}}
