@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from schema.loaders import Loaders
 from server.account.objects import Account
+from server.audit.log import AuditLog
 from server.auth.caller import Caller
 from server.auth.projects import Projects
 from server.auth.tokens import Tokens
@@ -54,6 +55,7 @@ class Services:
     seals: Seals
     cursors: Cursors
     cipher: Cipher
+    audit: AuditLog
 
 
 class Context:

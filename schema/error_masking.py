@@ -75,6 +75,19 @@ def _rewrite(error: GraphQLError, request_id: str | None) -> None:
     error.extensions = extensions
 
 
+def error_code(error: Exception) -> str:
+    """The code that `_rewrite` gives an error that a resolver raised."""
+    match error:
+        case GraphQLError():
+            return str((error.extensions or {}).get("code", "BAD_REQUEST"))
+        case NovitaError():
+            return error.code
+        case TooManyLiveReads():
+            return "RATE_LIMITED"
+        case _:
+            return "UNAVAILABLE" if is_database_unavailable(error) else "INTERNAL"
+
+
 def _without_values(message: str) -> str:
     for pattern, instead in _QUOTED_VALUES:
         message = pattern.sub(instead, message)

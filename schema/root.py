@@ -2,8 +2,10 @@
 
 import strawberry
 from strawberry.schema.config import StrawberryConfig
+from strawberry.types import get_object_definition
 from strawberry.types.base import StrawberryObjectDefinition
 
+from schema.audit import Audited
 from schema.error_masking import ErrorMasking
 from schema.errors import ALL_ERRORS
 from schema.inputs import build_input
@@ -25,6 +27,7 @@ from schema.mutations.volumes import VolumeMutations
 from schema.mutations.webhooks import WebhookMutations
 from schema.queries.access import AccessQueries
 from schema.queries.account import AccountQueries
+from schema.queries.audit import AuditQueries
 from schema.queries.catalog import CatalogQueries
 from schema.queries.events import EventQueries
 from schema.queries.fleet import FleetQueries
@@ -59,6 +62,7 @@ class Query(
     InstanceQueries,
     MetricsQueries,
     SpendQueries,
+    AuditQueries,
 ):
     pass
 
@@ -83,6 +87,11 @@ class Mutation(
     TokenMutations,
 ):
     pass
+
+
+# Here, so that no mutation can be without it. The last extension is the outermost.
+for _field in get_object_definition(Mutation, strict=True).fields:
+    _field.extensions.append(Audited())
 
 
 class PilotlightSchema(ErrorMasking, strawberry.Schema):

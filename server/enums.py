@@ -20,6 +20,16 @@ class InstanceStatus(StrEnum):
     FAILED = "FAILED"
 
 
+class AuditOutcome(StrEnum):
+    """What a call of a mutation came to."""
+
+    ACCEPTED = "ACCEPTED"
+    VALIDATED = "VALIDATED"
+    REFUSED = "REFUSED"
+    FAILED = "FAILED"
+    OTHER = "OTHER"
+
+
 class OperationKind(StrEnum):
     """Kind of an operation."""
 

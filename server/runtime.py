@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from server import __version__
 from server.account.objects import Account
+from server.audit.log import AuditLog
 from server.auth.projects import Projects
 from server.auth.tokens import Tokens
 from server.auth.wrong_tokens import WrongTokens
@@ -161,6 +162,7 @@ class Runtime:
         self.tail = Tail(self.database, self.notifier)
         self.seals = Seals(self.database)
         self.cursors = Cursors(self.seals)
+        self.audit = AuditLog(self.database, self.seals)
         self.server_info = ServerInfo(
             settings, self.database, self.tail, self.novita.breaker, self.provider, novita_url=novita_url
         )

@@ -43,6 +43,7 @@ _FRAGMENTS = {
     "SshAccess": """fragment SshAccessFields on SshAccess { command isRunning password }""",
     "Token": """fragment TokenFields on Token { createdAt expiresAt hint id lastUsedAt limits { ...TokenLimitsFields } name revokedAt role }""",
     "TokenLimits": """fragment TokenLimitsFields on TokenLimits { budget { ...BudgetFields } maxDuration productNames quota { ...QuotaFields } regions }""",
+    "Token": """fragment TokenFields on Token { createdAt expiresAt hint id isSession lastUsedAt name revokedAt role }""",
     "Tool": """fragment ToolFields on Tool { name port }""",
     "Volume": """fragment VolumeFields on Volume { createdAt failure { ...VolumeFailureFields } id name novitaId pricePerHour { ...MoneyFields } region sizeGb status updatedAt }""",
     "VolumeFailure": """fragment VolumeFailureFields on VolumeFailure { code help message }""",

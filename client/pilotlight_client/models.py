@@ -1434,6 +1434,8 @@ class Token:
     """Last four characters of the secret."""
     id: str
     """Opaque and permanent. The prefix shows the type: inst_01a1e2b06b6576a8bad33b12c81e7f94."""
+    is_session: bool
+    """Whether it is the login of a person, whose secret is in a cookie; revoking it logs the person out."""
     last_used_at: datetime | None
     """When it was last used, to about a minute; null: never."""
     limits: TokenLimits

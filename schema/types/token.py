@@ -1,4 +1,4 @@
-"""Types: Role, Project, Token, Viewer."""
+"""Types: Role, Project, Token, Viewer, AuditEvent."""
 
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -17,7 +17,7 @@ from schema.types.spend.report import SpendSummary
 from server.auth.token_limits import read_limits
 from server.conversion import convert
 from server.db import tables
-from server.enums import Role
+from server.enums import AuditOutcome, Role
 
 described(
     Role,
@@ -27,6 +27,18 @@ described(
         "OPERATOR": "Also mutations: create, start, stop, delete, retry.",
         "ADMIN": "Also tokens and webhook secret of the project. An ADMIN of the project `default` administers the "
         "server.",
+    },
+)
+
+described(
+    AuditOutcome,
+    description="What a call of a mutation came to.",
+    values={
+        "ACCEPTED": "It was done, or accepted to be done.",
+        "VALIDATED": "A dry run with `validateOnly` that found no problem.",
+        "REFUSED": "It was refused and changed nothing; `errorCode` has the reason.",
+        "FAILED": "It ended with an error of the server, the database or the provider.",
+        "OTHER": "An outcome that this server does not know.",
     },
 )
 
@@ -96,6 +108,9 @@ class Token(Node):
         description="When it was last used, to about a minute; null: never."
     )
     limits: TokenLimits = strawberry.field(description="What it may do at most.")
+    is_session: bool = strawberry.field(
+        description="Whether it is the login of a person, whose secret is in a cookie; revoking it logs the person out."
+    )
 
     @strawberry.field(description="Project of the token.")
     async def project(self, info: Info) -> Project:
@@ -163,4 +178,49 @@ class ProjectEdge(Edge[Project]):
 
 @strawberry.type(description="A page of projects.")
 class ProjectConnection(CountedConnection[ProjectEdge, Project]):
+    pass
+
+
+@strawberry.type(description="One call of a mutation.")
+class AuditEvent:
+    token_row_id: strawberry.Private[UUID]
+    created_at: datetime = strawberry.field(description="When it was recorded.")
+    project_id: strawberry.ID = strawberry.field(description="Id of the caller's project.")
+    token_id: strawberry.ID = strawberry.field(description="Id of the caller's token.")
+    request_id: str = strawberry.field(description="Id of the request, as in the response and in the server's log.")
+    mutation: str = strawberry.field(description="Name of the mutation, such as createInstance.")
+    input_digest: str = strawberry.field(
+        description="Digest of the arguments: equal for equal arguments. No value can be read from it."
+    )
+    target: str | None = strawberry.field(
+        description="Id of the object that the request named, or of the instance that it created; null if there is "
+        "none, or several."
+    )
+    outcome: AuditOutcome = strawberry.field(description="What it came to.")
+    error_code: str | None = strawberry.field(description="Code of the first error if it was refused or failed.")
+
+    @strawberry.field(description="The caller's token; null if it belongs to another project.")
+    async def token(self, info: Info) -> Token | None:
+        return await Token.load(info, self.token_row_id)
+
+    @classmethod
+    def of(cls, row: tables.AuditEventRow) -> "AuditEvent":
+        return convert(
+            cls,
+            row,
+            token_row_id=row.token_id,
+            project_id=strawberry.ID(ids.format_id(ids.PROJECT, row.project_id)),
+            token_id=strawberry.ID(ids.format_id(ids.TOKEN, row.token_id)),
+            input_digest=row.input_digest.hex(),
+            outcome=AuditOutcome(row.outcome),
+        )
+
+
+@strawberry.type(description="An audit event with its cursor.")
+class AuditEventEdge(Edge[AuditEvent]):
+    pass
+
+
+@strawberry.type(description="A page of audit events.")
+class AuditEventConnection(CountedConnection[AuditEventEdge, AuditEvent]):
     pass

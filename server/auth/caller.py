@@ -24,6 +24,11 @@ class Caller:
     token: TokenRow | None = field(default=None, compare=False, repr=False)
     project: ProjectRow | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def tokens_expire_at(self) -> datetime | None:
+        """When tokens that this caller creates expire at the latest."""
+        return None if self.token is not None and self.token.is_session else self.expires_at
+
     def may(self, role: Role) -> bool:
         """Whether this caller may do what `role` may."""
         return RANK[self.role] >= RANK[role]

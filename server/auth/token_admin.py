@@ -42,7 +42,7 @@ class TokenDraft:
         path = ("input", "expiresAt")
         if self.expires_at is not None and self.expires_at <= now():
             yield Problem("INVALID_EXPIRY", "A token must expire in the future.", path)
-        elif by.expires_at is not None and self.expires_at is not None and self.expires_at > by.expires_at:
+        elif by.tokens_expire_at is not None and self.expires_at is not None and self.expires_at > by.tokens_expire_at:
             yield Problem("INVALID_EXPIRY", "A token must not outlive the token that creates it.", path)
         if self.role is Role.ADMIN and (self.limits, self.allowance) != (NO_LIMITS, NO_ALLOWANCE):
             yield limits_problem("An ADMIN could remove them; limits are for OPERATOR and READER.")
@@ -64,8 +64,9 @@ async def issue_token(
     """A token of the caller's project; server admins may choose any project.
 
     It expires with the token that creates it, or earlier: a leaked token that is about to expire must not be able to
-    create one that lasts. `limit` counts the project's valid tokens: limits that hold per token would otherwise
-    be worth nothing. What the draft allows it to spend is for `server.spend` to add.
+    create one that lasts. A person's login is no such limit, because programs need tokens that outlast it. `limit`
+    counts the project's valid tokens: limits that hold per token would otherwise be worth nothing. What the draft
+    allows it to spend is for `server.spend` to add.
     """
     draft.check(by)
     project_id = draft.project_id or by.project_id
@@ -75,7 +76,7 @@ async def issue_token(
     if not is_allowed or await session.scalar(project) is None:
         raise NotFound("project", ("input", "projectId"))
     is_valid = Token.revoked_at.is_(None) & (Token.expires_at.is_(None) | (Token.expires_at > now()))
-    valid = select(func.count()).where(Token.project_id == project_id, is_valid)
+    valid = select(func.count()).where(Token.project_id == project_id, is_valid, ~Token.is_session)
     if (await session.scalar(valid) or 0) >= limit:
         message = f"The project has {limit} valid tokens, the maximum. Revoke those that are not used."
         raise Refused("TOO_MANY_TOKENS", message)
@@ -88,7 +89,7 @@ async def issue_token(
         hash=hash_of(secret),
         hint=secret[-4:],
         created_at=now(),
-        expires_at=draft.expires_at or by.expires_at,
+        expires_at=draft.expires_at or by.tokens_expire_at,
         created_by=by.token_id,
         limits=draft.limits.to_json(),
     )

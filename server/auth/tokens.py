@@ -29,6 +29,7 @@ log = structlog.get_logger(__name__)
 
 TOPIC = "token"  # notified when a token is changed or revoked
 PREFIX = "pl_"
+SESSION_PREFIX = "pls_"  # of a login: accepted from its cookie, and from nowhere else
 DEFAULT_PROJECT = "default"
 LAST_USED_INTERVAL = timedelta(minutes=1)  # of writing `last_used_at`: otherwise every read would cost a write
 CALLER_TTL = timedelta(seconds=5)  # how long a revoked token may still work if its notification is lost
@@ -42,9 +43,9 @@ LOOK_UP = f"""
 """
 
 
-def new_secret() -> str:
+def new_secret(prefix: str = PREFIX) -> str:
     """256 random bits can't be guessed, so a fast hash is enough to store them."""
-    return PREFIX + secrets.token_urlsafe(32)
+    return prefix + secrets.token_urlsafe(32)
 
 
 def hash_of(secret: str) -> bytes:

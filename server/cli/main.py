@@ -8,12 +8,13 @@ import gc
 import importlib.metadata
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from server.cli.sdl import sdl
 from server.cli.user.access import answer_askpass
 from server.cli.user.contexts import is_completing
 from server.cli.user.register import register
@@ -32,11 +33,12 @@ app = typer.Typer(
     context_settings={"max_content_width": 120},
 )
 tokens = typer.Typer(no_args_is_help=True, help="Tokens that callers present.")
-sdl = typer.Typer(no_args_is_help=True, help="The GraphQL schema as a file.")
+audit = typer.Typer(no_args_is_help=True, help="The audit log.")
 provider = typer.Typer(no_args_is_help=True, help="The provider that the database belongs to.")
 app.add_typer(tokens, name="token")
 app.add_typer(provider, name="provider")
 app.add_typer(sdl, name="schema")
+app.add_typer(audit, name="audit")
 
 register(app, tokens)
 
@@ -46,10 +48,6 @@ Host = Annotated[str | None, typer.Option(help="Address to listen on (HOST).")]
 Port = Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one (PORT).")]
 Home = Annotated[Path | None, typer.Option(help="Folder for data (PILOTLIGHT_HOME).")]
 ReadyFile = Annotated[Path | None, typer.Option(help="Written as JSON once everything answers.")]
-
-SDL_FILE = Path(__file__).parents[2] / "schema" / "schema.graphql"
-RELEASED_FILE = SDL_FILE.with_name("released.graphql")
-CHANGES_FILE = SDL_FILE.parents[1] / "CHANGELOG.md"
 
 
 def main() -> None:
@@ -194,40 +192,17 @@ def token_create(
     typer.echo(secret)
 
 
-@sdl.command("print")
-def schema_print() -> None:
-    """Print the schema; `pilotlight schema print > schema/schema.graphql` renews the file."""
-    from schema.root import schema
-
-    typer.echo(schema.as_str())
-
-
-@sdl.command("errors")
-def schema_errors() -> None:
-    """Print every error code; `pilotlight schema errors > docs/errors.md` renews the page."""
-    from server.cli.print_errors import errors_page
-
-    typer.echo(errors_page(), nl=False)
-
-
-@sdl.command("check")
-def schema_check(
-    released: Annotated[Path, typer.Option(help="The schema of the last release.")] = RELEASED_FILE,
-    changes: Annotated[Path, typer.Option(help="The list of changes, newest first.")] = CHANGES_FILE,
+@audit.command("export")
+def audit_export(
+    since: Annotated[datetime | None, typer.Option(help="From this time on (UTC).")] = None,
+    until: Annotated[datetime | None, typer.Option(help="Before this time (UTC).")] = None,
+    home: Home = None,
 ) -> None:
-    """Check that the committed file is the schema of this code, and that the changelog names every breaking change."""
-    from schema.compatibility import undeclared_changes
-    from schema.root import schema
+    """Print the audit log of all projects as JSON lines, oldest first."""
+    from server.cli.audit import export
 
-    present = schema.as_str()
-    if not SDL_FILE.exists() or SDL_FILE.read_text().strip() != present.strip():
-        raise StartupProblem(f"{SDL_FILE.name} is not what the code has; run `make schema` and commit it")
-    changelog = changes.read_text() if changes.exists() else ""
-    breaking = undeclared_changes(released.read_text(), present, changelog)
-    if breaking:
-        lines = "\n".join(f"  `{change.coordinate}`: {change.description}" for change in breaking)
-        raise StartupProblem(f"the schema has breaking changes that {changes.name} does not name:\n{lines}")
-    typer.echo("the schema file is fresh, and every breaking change is in the changelog")
+    settings = _settings(pilotlight_home=home)
+    _run(_with_database(settings, lambda url: export(url, since=since, until=until)))
 
 
 @provider.command("show")

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from server.config.database import DatabaseSettings
 from server.config.http import GraphQLSettings, HttpSettings
 from server.config.jobs import InstanceSettings, JobSettings, LifetimeSettings, WebhookSettings
+from server.config.login import LoginSettings
 from server.config.observe import ObserveSettings
 from server.config.provider import ProviderSettings
 from server.errors import StartupProblem
@@ -23,6 +24,7 @@ class Settings(
     InstanceSettings,
     GraphQLSettings,
     HttpSettings,
+    LoginSettings,
     DatabaseSettings,
     ProviderSettings,
 ):

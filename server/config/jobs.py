@@ -119,6 +119,9 @@ class JobSettings(SettingsGroup):
     idempotency_retention: Duration = Field(
         default=timedelta(days=30), description="How long an idempotency key is remembered."
     )
+    audit_retention: Duration = Field(
+        default=timedelta(days=365), description="How long the audit log is kept; export it before."
+    )
     shutdown_timeout: Duration = Field(
         default=timedelta(seconds=30), description="How long running jobs and requests may take when a process stops."
     )

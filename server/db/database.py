@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -69,6 +69,7 @@ class Database:
         self._name = name
         self.on_commit = on_commit
         self.on_invalidate: Callable[[set[str]], None] | None = None
+        self.before_commit: Callable[[AsyncSession], Awaitable[None]] | None = None
         self.engine = create_async_engine(
             "postgresql+asyncpg://",
             async_creator=self._connect_pooled,  # asyncpg parses the URL itself: sslmode, socket folders
@@ -194,6 +195,8 @@ class Database:
             async with self._open_session() as session:
                 async with session.begin(), _invalidate_on_cancel(session):
                     yield session
+                    if self.before_commit is not None:
+                        await self.before_commit(session)
                 topics: set[str] | None = session.info.get(TOPICS)
                 novita_ids: set[str] | None = session.info.get(INVALIDATED)
                 callbacks: list[Callable[[], None]] = session.info.get(CALLBACKS, [])

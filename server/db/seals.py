@@ -11,6 +11,7 @@ from server.db.tables import SealKey
 
 JOB_PREFIX = "job"
 TAG_SIZE = 8  # bytes: one guess in 2**64 is right
+DIGEST_SIZE = 16  # bytes: two different inputs never have the same
 
 
 class Seal:
@@ -55,6 +56,7 @@ class Seals:
         self._cursors: Seal | None = None
         self._jobs: Seal | None = None
         self._quote_key: bytes | None = None
+        self._digest_key = b""
         self.plain_cursors_until: datetime | None = None
 
     async def load(self) -> None:
@@ -64,12 +66,19 @@ class Seals:
             row = (await session.execute(select(SealKey))).scalar_one()
         self.plain_cursors_until = row.plain_cursors_until
         self._cursors = Seal(row.key, b"cursor")
+        self._digest_key = blake2b(b"digest", key=row.key, person=b"audit").digest()
         self._jobs = Seal(row.key, b"job")
         self._quote_key = blake2b(b"sign", key=row.key, person=b"quote").digest()
 
     def job_id(self, number: int) -> str:
         """A job's id, as in the API and in logs: jobs of all projects are numbered together."""
         return f"{JOB_PREFIX}_{self.jobs.close(number.to_bytes(8)).hex()}"
+
+    def digest(self, data: bytes) -> bytes:
+        """A fingerprint that shows which data are equal, and nothing else about them."""
+        if not self._digest_key:
+            raise LookupError("the seals have not been loaded")
+        return blake2b(data, key=self._digest_key, digest_size=DIGEST_SIZE).digest()
 
     @property
     def cursors(self) -> Seal:

@@ -18,6 +18,7 @@ from schema.context import Services
 from schema.error_masking import public_errors, to_graphql_error
 from server.auth.caller import Caller
 from server.auth.rate_limit import RateLimiter
+from server.auth.tokens import SESSION_PREFIX
 from server.db.outages import is_database_unavailable
 from server.graphql.documents.core_types import core_of
 from server.graphql.documents.document import Document, Operation
@@ -77,28 +78,31 @@ class GraphQLService:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
 
-    async def authenticate(self, authorization: object, *, address: str = "") -> Caller | None:
-        """The caller of a valid token, else None. Raises TooManyWrongTokens."""
-        if not isinstance(authorization, str):
+    async def authenticate(
+        self, authorization: object, *, session: str | None = None, address: str = ""
+    ) -> Caller | None:
+        """The caller of a valid token, or of the session if there is no token; else None. Raises TooManyWrongTokens."""
+        secret = session if authorization is None else _bearer(authorization)
+        if secret is None:
             return None
-        kind, _, secret = authorization.partition(" ")
-        if kind.lower() != "bearer" or not secret.strip():
-            return None
-        caller = await self._services.tokens.caller_of(secret.strip(), address=address)
+        caller = await self._services.tokens.caller_of(secret, address=address)
         await self._services.seals.load()  # once; before any cursor or job id is read or written
         return caller
 
-    async def authenticate_socket(self, authorization: object, *, address: str = "") -> Caller | None:
+    async def authenticate_socket(
+        self, authorization: object, *, session: str | None = None, address: str = ""
+    ) -> Caller | None:
         """The same for a socket: a thousand reconnects with one token share one look-up for a second.
 
         A token revoked within that second is found by the next check of all tokens.
         """
-        if not isinstance(authorization, str):
+        given = session if authorization is None else authorization
+        if not isinstance(given, str):
             return None
-        key = sha256(authorization.encode()).digest()
+        key = sha256(given.encode()).digest()
         pending = self._authenticating.get(key)
         if pending is None:
-            pending = asyncio.ensure_future(self.authenticate(authorization, address=address))
+            pending = asyncio.ensure_future(self.authenticate(authorization, session=session, address=address))
             pending.add_done_callback(_consume_error)
             self._authenticating[key] = pending
             asyncio.get_running_loop().call_later(TOKEN_TTL.total_seconds(), self._authenticating.pop, key, None)
@@ -243,3 +247,9 @@ def _consume_error(pending: "asyncio.Future[Caller | None]") -> None:
     """Mark its error as retrieved; else asyncio would log it when no caller is left to get it."""
     if not pending.cancelled():
         pending.exception()
+
+
+def _bearer(authorization: object) -> str | None:
+    kind, _, secret = authorization.partition(" ") if isinstance(authorization, str) else ("", "", "")
+    is_token = kind.lower() == "bearer" and not secret.strip().startswith(SESSION_PREFIX)
+    return (secret.strip() or None) if is_token else None

@@ -10,6 +10,7 @@ from server.conversion import convert
 from server.graphql.service import GraphQLService
 from server.graphql.transports.http import GraphQLEndpoint
 from server.http.health import Readiness, alive, starting
+from server.http.login import Login
 from server.http.metrics import MetricsEndpoint
 from server.http.pages import Pages
 from server.mcp.http import McpEndpoint
@@ -32,6 +33,8 @@ class App(Starlette):
 
 def create_app(runtime: Runtime, pages: Pages | None = None) -> Starlette:
     pages = pages or Pages()
+    login = Login(runtime)
+    pages.offers_login = login.is_offered
     endpoint = GraphQLEndpoint(convert(Services, runtime), page=pages.visit_graphiql)
     observed = ObservedApp(endpoint)
     mcp = McpEndpoint(runtime.settings, endpoint, version=__version__)
@@ -42,12 +45,14 @@ def create_app(runtime: Runtime, pages: Pages | None = None) -> Starlette:
             WebSocketRoute("/graphql", endpoint),
             Route("/mcp", ObservedApp(mcp)),
             *pages.routes(),
+            *login.routes(),
             *_health_routes(runtime, endpoint.service),
         ],
     )
     app.graphql = observed
     app.state.service = endpoint.service  # serve_http stops both before the server
     app.state.mcp = mcp
+    app.state.login = login
     return app
 
 

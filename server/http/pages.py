@@ -62,6 +62,7 @@ class Pages:
     def __init__(self, development: Development | None = None, *, is_loopback: bool = False) -> None:
         self._development = development or Development()
         self._is_loopback = is_loopback
+        self.offers_login = False
         self._compressed: dict[tuple[Path, int], bytes] = {}
 
     def routes(self) -> list[Route]:
@@ -103,8 +104,11 @@ class Pages:
             policy = f"style-src '{_hash_of(STYLE)}'"
         else:
             body = file.read_text()
+            known = {"login": True} if self.offers_login else {}
             if self._may_have_token(request):
-                settings = json.dumps({"token": self._development.token}).replace("<", "\\u003c")
+                known = {**known, "token": self._development.token}
+            if known:
+                settings = json.dumps(known).replace("<", "\\u003c")
                 data = f'<script type="application/json" id="pilotlight">{settings}</script>'
                 body = body.replace("</head>", f"{data}</head>", 1)
         limits = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -76,6 +76,7 @@ async def serve_http(
         finally:
             await runtime.drain()
             await app.state.mcp.stop()
+            await app.state.login.close()
             await app.state.service.stop()
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import structlog
 
 from server.account.settle import prune_objects
+from server.audit.log import prune_audit
 from server.events.partitions import delete_old_events, drop_old_events
 from server.instances.env import erase_deleted
 from server.instances.retention import prune_deleted, prune_keys
@@ -40,6 +41,7 @@ async def clean_up(_work: CleanUp, ctx: JobContext) -> Outcome:
         "env": lambda: erase_deleted(pool, limit=BATCH_SIZE),
         "provider_objects": lambda: prune_objects(pool, older_than=settings.deleted_retention, limit=BATCH_SIZE),
         "keys": lambda: prune_keys(pool, older_than=settings.idempotency_retention, limit=BATCH_SIZE),
+        "audit_events": lambda: prune_audit(pool, older_than=settings.audit_retention, limit=BATCH_SIZE),
     }
     deadline = time.monotonic() + TIME_MAX.total_seconds()
     deleted = {

@@ -34,6 +34,7 @@ LISTS = {
     "budgets": lambda _, size: {"first": size},
     "quotas": lambda _, size: {"first": size},
     "tokens": lambda _, size: {"first": size},
+    "auditEvents": lambda _, size: {"first": size},
     "projects": lambda _, size: {"first": size},
     "nodes": lambda made, size: {"ids": made[:size]},
 }
@@ -129,6 +130,12 @@ async def _instance(world: World, number: int) -> str:
     )
     volume = await put_volume(world, name=f"volume of {row.name}")
     await world.execute("INSERT INTO volume_attachment VALUES ($1, $2, true)", row.id, volume.id)
+    await world.execute(
+        """INSERT INTO audit_event (id, project_id, token_id, request_id, mutation, input_digest, outcome)
+           VALUES (gen_random_uuid(), $1, $2, 'req_1', 'createInstance', '', 'ACCEPTED')""",
+        project,
+        token,
+    )
     await world.execute(
         """INSERT INTO project_webhook (id, project_id, url, types, after)
            VALUES (gen_random_uuid(), $1, 'u', '["balance.low"]', 0)""",

@@ -105,6 +105,7 @@ QUERY_TABLE: dict[str, Row] = {
     "instanceMetrics": Row(Least.READER, lambda it: {"instanceId": it.ready}),
     "tokens": Row(Least.ADMIN, lambda it: {"projectId": it.project}),
     "projects": Row(Least.ADMIN),
+    "auditEvents": Row(Least.ADMIN),
     "cacheStats": Row(Least.SERVER),
 }
 MUTATION_TABLE: dict[str, Least] = {

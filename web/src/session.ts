@@ -1,9 +1,15 @@
 // The token: from the page itself or typed in; a typed one is kept in sessionStorage, that is until the tab is closed.
+// After a login there is none: the browser sends a cookie that this page can't read, and the token is SESSION.
 import { signal } from "@preact/signals";
 
 const STORAGE_KEY = "pilotlight:token";
+export const SESSION = "";
 
-export const token = signal<string | null>(tokenInPage() ?? sessionStorage.getItem(STORAGE_KEY));
+const page = settingsInPage();
+export const offersLogin = page["login"] === true;
+const tokenInPage = typeof page["token"] === "string" ? page["token"] : null;
+
+export const token = signal<string | null>(tokenInPage ?? sessionStorage.getItem(STORAGE_KEY) ?? (offersLogin ? SESSION : null));
 export const signInError = signal<string | null>(null);
 
 export function signIn(secret: string): void {
@@ -13,13 +19,15 @@ export function signIn(secret: string): void {
 }
 
 export function signOut(): void {
+  // The session ends at the server as well. Without an answer it ends by itself after SESSION_LIFETIME.
+  if (token.value === SESSION) void fetch("/logout", { method: "POST" }).catch(() => undefined);
   clear(null);
 }
 
 // The server rejected this token. It may say so twice, over HTTP and the WebSocket, and late: another token may be in
 // use by then, and stays.
 export function rejectToken(secret: string, message: string): void {
-  if (token.value === secret) clear(message);
+  if (token.value === secret) clear(secret === SESSION ? null : message);
 }
 
 function clear(message: string | null): void {
@@ -28,10 +36,8 @@ function clear(message: string | null): void {
   token.value = null;
 }
 
-function tokenInPage(): string | null {
+function settingsInPage(): Record<string, unknown> {
   const json = document.getElementById("pilotlight")?.textContent;
-  if (!json) return null;
-  const parsed: unknown = JSON.parse(json);
-  const secret = typeof parsed === "object" && parsed !== null && "token" in parsed ? parsed.token : null;
-  return typeof secret === "string" ? secret : null;
+  const parsed: unknown = json ? JSON.parse(json) : {};
+  return typeof parsed === "object" && parsed !== null ? { ...parsed } : {};
 }

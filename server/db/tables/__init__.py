@@ -1,5 +1,6 @@
 """All tables, imported here so that the metadata is always complete."""
 
+from server.db.tables.audit import AuditEvent
 from server.db.tables.base import Base
 from server.db.tables.event import EventLog, LoggedEvent, Outbox
 from server.db.tables.instance import Attempt, IdempotencyKey, Instance, Operation
@@ -11,6 +12,7 @@ from server.db.tables.provider import ProviderBalance, ProviderBudget, ProviderI
 from server.db.tables.rows import (
     AttemptLike,
     AttemptRow,
+    AuditEventRow,
     BudgetLike,
     BudgetRow,
     DeliveryAttemptLike,
@@ -49,6 +51,8 @@ __all__ = [
     "Attempt",
     "AttemptLike",
     "AttemptRow",
+    "AuditEvent",
+    "AuditEventRow",
     "Base",
     "Budget",
     "BudgetLike",

@@ -12,6 +12,7 @@ from uuid import UUID
 import orjson
 from sqlalchemy.dialects.postgresql import JSONB
 
+from server.db.tables.audit import AuditEvent
 from server.db.tables.base import Base
 from server.db.tables.instance import Attempt, Operation
 from server.db.tables.probe import ProbeResult
@@ -148,6 +149,7 @@ class TokenRow(NamedTuple):
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    is_session: bool
     created_by: UUID | None
     revoked_by: UUID | None
     limits: dict[str, Any] | None
@@ -169,6 +171,19 @@ class ProjectRow(NamedTuple):
     id: UUID
     name: str
     created_at: datetime
+
+
+class AuditEventRow(NamedTuple):
+    id: UUID
+    project_id: UUID
+    token_id: UUID
+    created_at: datetime
+    request_id: str
+    mutation: str
+    input_digest: bytes
+    target: str | None
+    outcome: str
+    error_code: str | None
 
 
 # For functions that only read.
@@ -196,6 +211,7 @@ _TABLES: dict[type[Any], type[Base]] = {
     QuotaRow: Quota,
     TokenRow: Token,
     ProjectRow: Project,
+    AuditEventRow: AuditEvent,
 }
 
 

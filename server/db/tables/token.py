@@ -42,6 +42,8 @@ class Token(Base):
     revoked_at: Mapped[datetime | None]
     # A development token, which is in a file and on a page: refused by a server that others can reach.
     is_loopback_only: Mapped[bool] = mapped_column(server_default=text("false"))
+    # A login of a person, whose secret is accepted from a cookie only.
+    is_session: Mapped[bool] = mapped_column(server_default=text("false"))
     last_used_at: Mapped[datetime | None]
     # Of server/auth/token_limits.py; null: none. Its budget and quota are rows of their own.
     limits: Mapped[dict[str, Any] | None]

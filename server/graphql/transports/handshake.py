@@ -8,6 +8,7 @@ from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from server.graphql.service import GraphQLService
+from server.graphql.transports.cookies import SessionCookie
 from server.graphql.transports.origins import is_allowed_origin
 from server.graphql.transports.websocket import BAD_PROTOCOL, PROTOCOL, Socket, SocketTransport
 
@@ -17,7 +18,13 @@ CONNECTION = "pilotlight.connection"
 
 
 async def serve_socket(
-    service: GraphQLService, scope: Scope, receive: Receive, send: Send, *, allowed_origins: tuple[str, ...]
+    service: GraphQLService,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    *,
+    allowed_origins: tuple[str, ...],
+    cookie: SessionCookie | None,
 ) -> None:
     """Serve one WebSocket from its handshake to its end."""
     await receive()  # websocket.connect
@@ -35,7 +42,8 @@ async def serve_socket(
         transport.close_with(BAD_PROTOCOL, "Subprotocol not acceptable")
         return
     await send({"type": "websocket.accept", "subprotocol": PROTOCOL})
-    await Socket(service, transport, address_of(scope)).serve(receive, headers.get("authorization"))
+    session = None if cookie is None else cookie.secret_of(dict(scope["headers"]))
+    await Socket(service, transport, address_of(scope)).serve(receive, headers.get("authorization"), session)
 
 
 def address_of(scope: Scope) -> str:

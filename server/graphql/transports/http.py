@@ -22,6 +22,7 @@ from server.graphql.execution.encode import encoded
 from server.graphql.request import Request
 from server.graphql.service import GraphQLService, new_request_id
 from server.graphql.transports.body import ClientGone, HttpError, read_http_request
+from server.graphql.transports.cookies import SessionCookie
 from server.graphql.transports.handshake import CONNECTION, address_of, serve_socket
 from server.graphql.transports.negotiation import JSON, RESPONSE, STREAM, media_type, prefers_page
 from server.graphql.transports.origins import check_origin, cors_headers, preflight_headers
@@ -44,11 +45,12 @@ class GraphQLEndpoint:
         self._services = services
         self._origins = services.settings.allowed_origins
         self._page = page
+        self._cookie = SessionCookie.of(services.settings)
         self.service = GraphQLService(schema, services)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await serve_socket(self.service, scope, receive, send, allowed_origins=self._origins)
+            await serve_socket(self.service, scope, receive, send, allowed_origins=self._origins, cookie=self._cookie)
             return
         headers = _headers(scope)
         if self._page is not None and scope["method"] in ("GET", "HEAD") and _wants_page(headers):
@@ -57,11 +59,11 @@ class GraphQLEndpoint:
         request_id = new_request_id(headers.get(b"x-request-id", b"").decode("latin-1"))
         trace = bound_traceparent(headers.get(b"traceparent", b"").decode("latin-1"))
         with structlog.contextvars.bound_contextvars(request_id=request_id, **trace):
-            await HttpExchange(self.service, scope, headers, request_id, self._origins).run(receive, send)
+            await HttpExchange(self.service, scope, headers, request_id, self._origins, self._cookie).run(receive, send)
 
     async def check_caller(self, scope: Scope) -> None:
-        """For an endpoint beside this one: raise HttpError unless origin, token and rate allow one more request."""
-        exchange = HttpExchange(self.service, scope, _headers(scope), "", self._origins)
+        """For an endpoint of programs beside this one: raise HttpError unless origin, token and rate allow a request."""
+        exchange = HttpExchange(self.service, scope, _headers(scope), "", self._origins, None)
         await exchange.check_rate(await exchange.check_caller())
 
 
@@ -75,12 +77,14 @@ class HttpExchange:
         headers: dict[bytes, bytes],
         request_id: str,
         origins: tuple[str, ...],
+        cookie: SessionCookie | None,
     ) -> None:
         self._service = service
         self._scope = scope
         self._headers = headers
         self._request_id = request_id
         self._origins = origins
+        self._cookie = cookie
         self._media_type = JSON
         self._began = time.perf_counter()
         self._is_started = False
@@ -178,7 +182,9 @@ class HttpExchange:
         authorization = self._headers.get(b"authorization")
         try:
             caller = await self._service.authenticate(
-                None if authorization is None else authorization.decode("latin-1"), address=address_of(self._scope)
+                None if authorization is None else authorization.decode("latin-1"),
+                session=None if self._cookie is None else self._cookie.secret_of(self._headers),
+                address=address_of(self._scope),
             )
         except TooManyWrongTokens as refusal:
             raise HttpError(429, str(refusal), "RATE_LIMITED", retry_after_ms=refusal.wait_ms) from None

@@ -65,6 +65,7 @@ class Socket:
         "_operations",
         "_pinged",
         "_service",
+        "_session",
         "_state",
         "caller",
         "transport",
@@ -80,11 +81,13 @@ class Socket:
         self._opened_at = self._last_message_at = time.monotonic()
         self._pinged = False
         self._caller_ids: tuple[str | None, str | None] = (None, None)  # of connection_init
+        self._session: str | None = None
         self._state = "new"  # then "initialising", then "admitted"
         transport.on_room = self._on_room
 
-    async def serve(self, receive: Receive, authorization: str | None) -> None:
-        """Serve until either side closes it."""
+    async def serve(self, receive: Receive, authorization: str | None, session: str | None = None) -> None:
+        """Serve until either side closes it. `session` is the secret of a login's cookie."""
+        self._session = session
         self._service.connections.add(self)
         self._service.start_keeper()
         try:
@@ -135,7 +138,7 @@ class Socket:
         token = (message.payload or {}).get("Authorization") or (message.payload or {}).get("authorization")
         try:
             given = token if token is not None else authorization
-            caller = await self._service.authenticate_socket(given, address=self._address)
+            caller = await self._service.authenticate_socket(given, session=self._session, address=self._address)
         except TooManyWrongTokens as refusal:
             self.transport.close_with(TRY_AGAIN_LATER, str(refusal))
             return

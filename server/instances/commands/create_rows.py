@@ -16,8 +16,10 @@ import asyncpg
 import orjson
 from sqlalchemy.exc import DBAPIError
 
+from server.audit.record import AuditRecord, current_record
 from server.batching import GroupCommit
 from server.catalog.owners import kinds_of, wanted_objects
+from server.clock import format_id
 from server.db.database import Database
 from server.db.dry_run import DryRun
 from server.db.outages import is_database_unavailable
@@ -86,6 +88,7 @@ class _Create:
     jobs: list[dict[str, Any]]
     attachments: list[dict[str, Any]]
     want: Want | None
+    audit: AuditRecord | None
 
     @classmethod
     def of(
@@ -135,6 +138,7 @@ class _Create:
             jobs=jobs,
             attachments=[volume.attachment(instance.id) for volume in volumes],
             want=want,
+            audit=current_record(),
         )
 
 
@@ -194,6 +198,8 @@ class CreateBatcher:
             is_added = await (self._guarded if is_guarded else self._writes).add(create)
         if not is_added:
             raise Conflict
+        if create.audit is not None and not self._is_dry_run:
+            create.audit.is_written = True
         return create.accepted
 
     async def _find_conflicts(self, names: Sequence[_Name]) -> list[Conflicts]:
@@ -301,4 +307,9 @@ def _parameters(creates: Sequence[_Create]) -> tuple[Any, ...]:
         to_json([delivery for each in creates for delivery in each.deliveries]),
         to_json(jobs),
         to_json([attachment for each in creates for attachment in each.attachments]),
+        to_json([_audit_row(each.audit, each.instance["id"]) for each in creates if each.audit is not None]),
     )
+
+
+def _audit_row(record: AuditRecord, instance_id: UUID) -> dict[str, Any]:
+    return {**record.columns(), "target": format_id("inst", instance_id), "instance_id": instance_id}

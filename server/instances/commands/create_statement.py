@@ -6,6 +6,7 @@ from uuid import UUID
 
 import orjson
 
+from server.audit.log import COLUMNS as AUDIT_COLUMNS
 from server.catalog.owners import OF_OTHERS
 from server.db.tables import Instance, Operation
 from server.instances.events import columns
@@ -24,7 +25,9 @@ def _id(value: Any) -> str:
 
 @cache
 def insert_statement() -> str:
-    return INSERT.format(instance=", ".join(columns(Instance)), operation=", ".join(columns(Operation)))
+    return INSERT.format(
+        instance=", ".join(columns(Instance)), operation=", ".join(columns(Operation)), audit=AUDIT_COLUMNS
+    )
 
 
 # One JSON value, not arrays: of arrays whose length it knows PostgreSQL expects fewer rows, and plans anew each time
@@ -109,6 +112,12 @@ INSERT = """
         FROM mounted LEFT JOIN available ON available.id = volume_id
         WHERE instance_id IN (SELECT id FROM added)
         ORDER BY volume_id
+    ), audited AS (
+        INSERT INTO audit_event ({audit})
+        SELECT {audit} FROM jsonb_to_recordset($13::jsonb) AS new (
+            id uuid, project_id uuid, token_id uuid, request_id text, mutation text, input_digest bytea, target text,
+            outcome text, error_code text, instance_id uuid)
+        WHERE new.instance_id IN (SELECT id FROM added)
     )
     SELECT id FROM added
 """

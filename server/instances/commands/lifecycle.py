@@ -8,8 +8,9 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from server.audit.record import note_target
 from server.auth.caller import Caller
-from server.clock import now
+from server.clock import format_id, now
 from server.db.database import Database
 from server.db.tables import Instance
 from server.db.text import is_storable
@@ -133,6 +134,8 @@ async def find_target(session: AsyncSession, target: Target, by: Caller) -> Inst
             instance = await instances.find_instance_by_name(session, name, project_id=by.project_id)
     if instance is None:
         raise NotFound("instance", target.path or ("input", "id" if target.id is not None else "name"))
+    if target.id is None:
+        note_target(format_id("inst", instance.id))
     return instance
 
 

@@ -1,6 +1,6 @@
 // Queries and mutations over HTTP.
 import type { Document } from "../generated/api.ts";
-import { rejectToken, token } from "../session.ts";
+import { rejectToken, SESSION, token } from "../session.ts";
 
 export interface MutationError {
   readonly code: string;
@@ -71,7 +71,7 @@ async function post(secret: string, query: string, variables: unknown, signal?: 
   try {
     return await fetch("/graphql", {
       method: "POST",
-      headers: { "content-type": "application/json", authorization: `Bearer ${secret}` },
+      headers: { "content-type": "application/json", ...(secret === SESSION ? {} : { authorization: `Bearer ${secret}` }) },
       body: JSON.stringify({ query, variables }),
       signal: signal ?? null,
     });

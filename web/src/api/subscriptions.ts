@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { type Client, createClient } from "graphql-ws/client";
 import type { Document } from "../generated/api.ts";
-import { rejectToken, token } from "../session.ts";
+import { rejectToken, SESSION, token } from "../session.ts";
 import { backoff } from "./backoff.ts";
 
 export type Connection =
@@ -26,7 +26,7 @@ export function connect(): () => void {
   const secret = token.value ?? "";
   const created = createClient({
     url: `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/graphql`,
-    connectionParams: () => ({ Authorization: `Bearer ${secret}` }),
+    connectionParams: () => (secret === SESSION ? {} : { Authorization: `Bearer ${secret}` }),
     lazy: false,
     keepAlive: PING_INTERVAL,
     retryAttempts: Number.POSITIVE_INFINITY,

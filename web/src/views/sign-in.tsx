@@ -1,6 +1,6 @@
 // The sign-in form, shown without a valid token.
 import { useState } from "preact/hooks";
-import { signIn, signInError } from "../session.ts";
+import { offersLogin, signIn, signInError } from "../session.ts";
 import { Flame } from "../ui/icons.tsx";
 import { Field } from "../ui/parts.tsx";
 
@@ -19,6 +19,11 @@ export function SignIn() {
           <span>Pilotlight</span>
         </p>
         <h1>Sign in</h1>
+        {offersLogin && (
+          <a class="button primary wide" href="/login">
+            Log in with your account
+          </a>
+        )}
         <p class="muted">
           Enter a token. An administrator creates one with <code>pilotlight token create NAME --role OPERATOR</code>. It is
           stored in this tab only.

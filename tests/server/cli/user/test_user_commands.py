@@ -23,6 +23,7 @@ from tests.support.processes import PILOTLIGHT, ROOT, Up, control, free_port, ma
 
 # docs/operating.md has these.
 SERVER_COMMANDS = {
+    "audit",
     "up",
     "serve",
     "worker",

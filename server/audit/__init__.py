@@ -1,0 +1,1 @@
+"""The audit log: which token called which mutation, with which outcome."""

@@ -1,0 +1,26 @@
+"""`pilotlight audit export`: the audit log as JSON lines."""
+
+import sys
+from datetime import UTC, datetime
+
+import orjson
+
+from server.audit.queries import AuditFilter, export_audit
+from server.db import migrate
+from server.db.database import Database
+
+
+async def export(url: str, *, since: datetime | None, until: datetime | None) -> None:
+    database = Database(url)
+    try:
+        await migrate.check_server(url)
+        await migrate.check_is_current(database)
+        async for line in export_audit(database, AuditFilter(since=_utc(since), until=_utc(until))):
+            sys.stdout.buffer.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+        sys.stdout.buffer.flush()
+    finally:
+        await database.close()
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
