@@ -203,6 +203,9 @@ format: $(VENV)/.installed ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+release: $(VENV)/.installed ## Build wheel, source archive, SBOM and checksums of HEAD into dist/, and check them (ARGS=--once)
+	$(BIN)/python deploy/release/build.py $(ARGS)
+
 lock: $(VENV)/.installed ## Take the newest versions that pyproject.toml allows into the two lock files
 	$(LOCK) --upgrade --group dev -o requirements-dev.lock
 	$(LOCK) --group build -c requirements-dev.lock -o requirements.lock

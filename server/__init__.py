@@ -1,3 +1,3 @@
 """Pilotlight: a GraphQL control plane for GPU instances on Novita.ai."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
