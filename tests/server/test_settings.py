@@ -242,6 +242,22 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "test_the_simulator_is_as_fast_as_the_setting_says": ("simulator_speed",),
     },
+    "schema/test_audit.py": {
+        "test_old_records_are_deleted_after_their_retention": ("audit_retention",),
+    },
+    "server/login/test_login.py": {
+        "test_a_person_logs_in_with_the_role_of_the_best_group": (
+            "oidc_client_id",
+            "oidc_client_secret",
+            "oidc_groups",
+            "oidc_issuer",
+            "session_lifetime",
+        ),
+        "test_the_login_begins_with_pkce_state_and_nonce_and_never_leads_elsewhere": ("oidc_scopes", "public_url"),
+    },
+    "server/login/test_forged.py": {
+        "test_a_right_token_logs_in_and_its_code_is_redeemed_with_the_verifier": ("oidc_groups_claim",),
+    },
     "server/mcp/test_tools.py": {
         "test_instances_without_an_end_are_created_if_the_setting_says_so": ("mcp_require_lifetime",),
     },

@@ -30,6 +30,7 @@ async def served(new_database: DatabaseMaker) -> AsyncIterator[tuple[Server, For
             "oidc_issuer": forging.issuer,
             "oidc_client_id": "pilotlight",
             "oidc_groups": ("ml=vision:OPERATOR",),
+            "oidc_groups_claim": "teams",
         }
         async with serving(await new_database.migrated(), simulator, **settings) as server:
             yield server, forging
@@ -50,7 +51,7 @@ async def log_in(served: tuple[Server, Forger], forge: Forge, **callback: str) -
             "nonce": asked["nonce"],
             "iat": moment,
             "exp": moment + 300,
-            "groups": ["ml"],
+            "teams": ["ml"],
         }
         forge(forging, claims)
         query = urlencode({"code": "c", "state": asked["state"], **callback})
@@ -118,8 +119,9 @@ async def test_a_right_token_logs_in_and_its_code_is_redeemed_with_the_verifier(
         (changed(exp=None), "MissingRequiredClaimError"),
         (changed(sub=None), "MissingRequiredClaimError"),
         (changed(iat=int(time.time()) + 3600), "ImmatureSignatureError"),
-        (changed(groups=["others"]), "None of your groups"),
-        (changed(groups={"ml": True}), "None of your groups"),
+        (changed(teams=None, groups=["ml"]), "None of your groups"),
+        (changed(teams=["others"]), "None of your groups"),
+        (changed(teams={"ml": True}), "None of your groups"),
     ],
 )
 async def test_a_forged_or_foreign_token_is_refused(served: tuple[Server, Forger], forge: Forge, reason: str):

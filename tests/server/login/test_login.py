@@ -41,6 +41,7 @@ async def served(new_database: DatabaseMaker) -> AsyncIterator[Server]:
             "oidc_client_secret": "s" * 32,
             "oidc_scopes": "openid profile groups",
             "oidc_groups": GROUPS,
+            "session_lifetime": timedelta(hours=2),
             "socket_token_check": timedelta(milliseconds=200),
         }
         async with serving(await new_database.migrated(), simulator, **settings) as server:
@@ -100,7 +101,7 @@ async def test_a_person_logs_in_with_the_role_of_the_best_group(browser: Browser
     assert (response.status, response.headers["location"]) == (303, "/")
     cookie = SimpleCookie("; ".join(response.headers.getall("set-cookie")))["pilotlight_session"]
     assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "strict", "/")
-    assert (cookie["max-age"], cookie["domain"]) == ("28800", "")
+    assert (cookie["max-age"], cookie["domain"]) == ("7200", "")
     token = {"name": "ada@example.com", "isSession": True}
     assert await browser.viewer() == {"role": "ADMIN", "project": {"name": "default"}, "token": token}
 
@@ -128,6 +129,7 @@ async def test_the_login_begins_with_pkce_state_and_nonce_and_never_leads_elsewh
             asked = parse_qs(urlsplit(response.headers["location"]).query)
         assert response.headers["location"].startswith(browser.server.runtime.settings.oidc_issuer or "-")
         assert asked["redirect_uri"] == [f"{browser.origin}/login/callback"]
+        assert asked["scope"] == ["openid profile groups"]
         assert (asked["code_challenge_method"], asked["response_type"]) == (["S256"], ["code"])
         assert all(len(asked[name][0]) == 43 for name in ("state", "nonce", "code_challenge"))
     response = await browser.log_in("ada", "?next=https://evil.example")
