@@ -93,6 +93,9 @@ bench-create: $(VENV)/.installed ## createInstance beside bare asyncpg writing t
 bench-spend: $(VENV)/.installed ## `spend` of a month with a million entries
 	$(BIN)/python -m bench.spend $(ARGS)
 
+bench-audit: $(VENV)/.installed ## The audit log with a thousand and with a million records
+	$(BIN)/python -m bench.audit $(ARGS)
+
 bench-graphql: $(VENV)/.installed ## Reads over HTTP beside Strawberry as it comes and graphql-yoga
 	$(BIN)/python -m bench.graphql $(ARGS)
 
@@ -202,6 +205,9 @@ graphiql: $(VENV)/.ready ## Build GraphiQL, which the server shows at /graphql
 format: $(VENV)/.installed ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed ## All benches; figures into docs/benchmarks.md, fails if one is 20 % worse (ARGS="--only create,spend")
+	$(BIN)/python -m bench.all $(ARGS)
 
 release: $(VENV)/.installed ## Build wheel, source archive, SBOM and checksums of HEAD into dist/, and check them (ARGS=--once)
 	$(BIN)/python deploy/release/build.py $(ARGS)

@@ -1,0 +1,43 @@
+"""`make bench` reads the figures that benches print, and notices those that got worse."""
+
+import re
+from typing import Any
+
+from bench.all import BENCHES, page_of, read_figures, regressions
+from tests.support.processes import ROOT
+
+CREATE = """  1 at once: createInstance     80/s   bare asyncpg    261/s   0.32
+ 32 at once: createInstance    155/s   bare asyncpg    560/s   0.25  FAIL (at least 0.5)
+CPU of the API process: 2.2 ms a create
+accepted 1,732, on disk 1,732
+"""
+NAMES = [figure.name for figure in BENCHES["create"][1]]
+
+
+def entry(*values: float | None) -> dict[str, Any]:
+    return {"bench": "create", "figures": dict(zip(NAMES, values, strict=True))}
+
+
+def test_figures_are_read_from_what_a_bench_prints():
+    assert read_figures(CREATE, BENCHES["create"][1]) == dict(zip(NAMES, (0.32, 0.25, 2.2), strict=True))
+    assert read_figures("nothing", BENCHES["create"][1]) == dict.fromkeys(NAMES)
+
+
+def test_a_figure_that_is_a_fifth_worse_than_usual_is_a_regression():
+    history = [entry(0.5, 0.5, 2.0), entry(9.0, 0.1, 2.0), entry(0.5, 0.5, 2.0)]
+
+    assert regressions(entry(0.41, 0.41, 2.39), history) == []
+    assert regressions(entry(0.39, 0.5, 2.41), history) == [
+        "WORSE   create, one at once, of bare asyncpg: 0.39 ratio, usually 0.5",
+        "WORSE   create, CPU of the API per create: 2.41 ms, usually 2",
+    ]
+
+
+def test_a_figure_that_is_not_printed_is_reported_and_the_first_run_is_not_compared():
+    assert regressions(entry(0.1, None, 9.0), []) == ["MISSING create, 32 at once, of bare asyncpg"]
+
+
+def test_every_bench_has_a_command_of_its_own():
+    targets = set(re.findall(r"(?m)^bench-(\w+):", (ROOT / "Makefile").read_text()))
+    assert BENCHES.keys() <= targets
+    assert "| `make bench-idle` | CPU when idle | not run yet |" in page_of({})
