@@ -62,7 +62,7 @@ class GraphQLEndpoint:
             await HttpExchange(self.service, scope, headers, request_id, self._origins, self._cookie).run(receive, send)
 
     async def check_caller(self, scope: Scope) -> None:
-        """For an endpoint of programs beside this one: raise HttpError unless origin, token and rate allow a request."""
+        """For an endpoint of programs beside this one: raise HttpError unless origin, token and rate allow it."""
         exchange = HttpExchange(self.service, scope, _headers(scope), "", self._origins, None)
         await exchange.check_rate(await exchange.check_caller())
 
