@@ -119,7 +119,7 @@ def wait_until_ready(process: subprocess.Popen[bytes], ready: Path) -> str:
         if process.poll() is not None or time.monotonic() > deadline:
             raise SystemExit("`pilotlight up` of the installed wheel did not start")
         time.sleep(0.2)
-    return str(json.loads(ready.read_text())["graphql_url"]).removesuffix("/graphql")
+    return str(json.loads(ready.read_text())["graphqlUrl"]).removesuffix("/graphql")
 
 
 def collect(built: list[Path], output: Path) -> None:
