@@ -114,6 +114,9 @@ trace-picture: $(VENV)/.installed ## Run a create and draw its trace into docs/t
 walk: $(VENV)/.installed ## Record the functions that a create goes through into docs/walk.md
 	$(BIN)/python -m tests.support.walk
 
+recovery-storm: $(VENV)/.installed ## MANY spot machines (200) reclaimed at once while workers die: all come back, none is left
+	RECOVERY_STORM=$(or $(MANY),200) $(BIN)/pytest -q -p no:xdist tests/server/recovery/test_storm.py
+
 bench-killed: $(VENV)/.installed ## A worker killed during creates and deletes: seconds until another has finished them
 	$(BIN)/python -m bench.killed_worker $(ARGS)
 

@@ -22,6 +22,7 @@ from server.db.tables import (
     DeliveryAttemptRow,
     DeliveryRow,
     InstanceRow,
+    Machine,
     OperationRow,
     ProbeRow,
     ProjectRow,
@@ -34,6 +35,7 @@ from server.db.tables.rows import make_rows, select_rows
 from server.enums import InstanceKind, ProviderObjectKind
 from server.events.event import Cursor, Event
 from server.events.replay import cursor_now, cursors_before, get_events
+from server.instances import machines
 from server.instances.create_line import CreateLine, Place
 from server.instances.limits.policy import Policy, read_policies
 from server.instances.queries import fast_page
@@ -120,6 +122,12 @@ class Loaders:
         async with self._database.read() as session:
             by_id = await read_policies(session, project_ids)
         return [by_id[id] for id in project_ids]
+
+    @_loader
+    async def machines(self, instance_ids: list[UUID]) -> list[list[Machine]]:
+        async with self._database.read() as session:
+            by_id = await machines.of_instances(session, instance_ids)
+        return [by_id[id] for id in instance_ids]
 
     @_loader
     async def spend(self, instance_ids: list[UUID]) -> list[InstanceSpend]:

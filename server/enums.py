@@ -177,7 +177,33 @@ class OperationReason(StrEnum):
     IDLE = "IDLE"
     SCHEDULE = "SCHEDULE"
     BUDGET = "BUDGET"
+    RECOVERY = "RECOVERY"
     OUTSIDE = "OUTSIDE"
+
+
+class StartStep(StrEnum):
+    """How a stopped or lost instance comes back, in the order in which the steps are tried."""
+
+    SAME = "SAME"
+    MIGRATE = "MIGRATE"
+    RELOCATE = "RELOCATE"
+    OTHER = "OTHER"  # of a newer release; never accepted
+
+
+class RecoveryTrigger(StrEnum):
+    """What an instance is recovered from."""
+
+    RECLAIM = "RECLAIM"
+    LOSS = "LOSS"
+    OTHER = "OTHER"  # of a newer release; never accepted
+
+
+class RecoveryBilling(StrEnum):
+    """How the new machine of a relocation is billed."""
+
+    SAME = "SAME"
+    ON_DEMAND_AFTER = "ON_DEMAND_AFTER"
+    OTHER = "OTHER"  # of a newer release; never accepted
 
 
 class StepReason(StrEnum):

@@ -17,6 +17,9 @@ from pilotlight_client.models import (
     InstanceStatus,
     LifetimeAction,
     PlacementOrder,
+    RecoveryBilling,
+    RecoveryTrigger,
+    StartStep,
     ToolName,
 )
 from pilotlight_client.values import Money
@@ -130,6 +133,23 @@ class PortInput(TypedDict, total=False):
     """Protocol: http or tcp."""
 
 
+class RecoveryInput(TypedDict, total=False):
+    """How an instance comes back under its own id after a spot reclaim or the loss of its machine."""
+
+    allow_data_loss: Required[bool]
+    """Whether the data on the machine's own disks may be lost: MIGRATE and RELOCATE lose it. Without true, these steps are refused with DATA_LOSS_NOT_ALLOWED."""
+    billing: RecoveryBilling | Literal["ON_DEMAND_AFTER", "SAME"]
+    """How a new machine is billed."""
+    give_up_after: timedelta | float
+    """How long attempts are made, 60 s to 30 days."""
+    on: Sequence[RecoveryTrigger | Literal["LOSS", "RECLAIM"]]
+    """What it is recovered from."""
+    regions: Sequence[str]
+    """Regions of a new machine; default: those of the instance."""
+    steps: Sequence[StartStep | Literal["MIGRATE", "RELOCATE", "SAME"]]
+    """Steps of each attempt, tried in the order SAME, MIGRATE, RELOCATE. Default: all of them with allowDataLoss, else SAME."""
+
+
 class InstanceSource(TypedDict, total=False):
     """Source of an instance: a template or an image."""
 
@@ -173,6 +193,15 @@ class LifetimeChange(TypedDict, total=False):
     """true: remove all limits."""
     set: LifetimeInput
     """New limits; they replace all present ones."""
+
+
+class RecoveryChange(TypedDict, total=False):
+    """Change of an instance's recovery."""
+
+    remove: bool
+    """true: remove it."""
+    set: RecoveryInput
+    """New recovery; it replaces the present one."""
 
 
 class WebhookChange(TypedDict, total=False):
@@ -263,6 +292,8 @@ class CreateArguments(TypedDict, total=False):
     """Id of a quote for the same request: its region, billing mode and price are taken, or none (QUOTE_EXPIRED, QUOTE_MISMATCH, PRICE_DRIFTED)."""
     ready_timeout: timedelta | float
     """How long the machine may take to run before the operation fails with READY_TIMEOUT: 60 to 86400 s. Default: the server's INSTANCE_MAX_WAIT."""
+    recovery: RecoveryInput
+    """How it comes back after a spot reclaim or the loss of its machine. Default: not."""
     region: str
     """Region to try first, such as AS-SGP-02."""
     regions: Sequence[str]
@@ -322,6 +353,8 @@ class QuoteArguments(TypedDict, total=False):
     """Product name, such as RTX 4090 24GB."""
     ready_timeout: timedelta | float
     """How long the machine may take to run before the operation fails with READY_TIMEOUT: 60 to 86400 s. Default: the server's INSTANCE_MAX_WAIT."""
+    recovery: RecoveryInput
+    """How it comes back after a spot reclaim or the loss of its machine. Default: not."""
     region: str
     """Region to try first, such as AS-SGP-02."""
     regions: Sequence[str]
@@ -345,6 +378,8 @@ class QuoteArguments(TypedDict, total=False):
 class StartArguments(TypedDict, total=False):
     """The instance to start. Give exactly one of `instance`, `id` and `name`."""
 
+    allow_data_loss: bool
+    """MIGRATE and RELOCATE lose the data on the machine's own disks; without true they are refused with DATA_LOSS_NOT_ALLOWED. Network volumes keep their data."""
     expected_version: int
     """Version you last read. The request is refused with VERSION_CONFLICT if the instance has changed since."""
     health_check: HealthCheckInput
@@ -355,6 +390,8 @@ class StartArguments(TypedDict, total=False):
     """New limits of its lifetime; they replace the stored ones."""
     ready_timeout: timedelta | float
     """How long the machine may take to run before the operation fails with READY_TIMEOUT: 60 to 86400 s. Default: the stored one."""
+    steps: Sequence[StartStep | Literal["MIGRATE", "RELOCATE", "SAME"]]
+    """Ways to start it, tried in the order SAME, MIGRATE, RELOCATE until the provider accepts one."""
     target_port: int
     """The only port to check; overrides the one in healthCheck."""
     webhook_url: str
@@ -385,6 +422,8 @@ class UpdateArguments(TypedDict, total=False):
     """New name. Takes effect at once."""
     ports: Sequence[PortInput]
     """New ports, at most 15; they replace all present ones. Applied by the provider."""
+    recovery: RecoveryChange
+    """New recovery, or its removal, which also ends one in progress. Takes effect at once."""
     rootfs_size_gb: int
     """New total size of the root disk, at most 1000 GB; it can only grow. Applied by the provider."""
     webhook: WebhookChange

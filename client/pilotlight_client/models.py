@@ -208,12 +208,43 @@ class PlacementOrder(str, Enum):
     __str__ = str.__str__
 
 
+class RecoveryBilling(str, Enum):
+    """How the new machine of a relocation is billed."""
+
+    ON_DEMAND_AFTER = "ON_DEMAND_AFTER"
+    OTHER = "OTHER"
+    SAME = "SAME"
+
+    __str__ = str.__str__
+
+
+class RecoveryTrigger(str, Enum):
+    """What an instance is recovered from."""
+
+    LOSS = "LOSS"
+    OTHER = "OTHER"
+    RECLAIM = "RECLAIM"
+
+    __str__ = str.__str__
+
+
 class Role(str, Enum):
     """Role of a token. Each role includes the ones before it."""
 
     ADMIN = "ADMIN"
     OPERATOR = "OPERATOR"
     READER = "READER"
+
+    __str__ = str.__str__
+
+
+class StartStep(str, Enum):
+    """How a stopped or lost instance comes back."""
+
+    MIGRATE = "MIGRATE"
+    OTHER = "OTHER"
+    RELOCATE = "RELOCATE"
+    SAME = "SAME"
 
     __str__ = str.__str__
 
@@ -525,6 +556,34 @@ class Lifetime:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine that an instance has or had at the provider. At most one serves at a time."""
+
+    began_at: datetime
+    """When it was made."""
+    billing_mode: BillingMode | str | None
+    """How it is billed."""
+    end_reason: str | None
+    """Why it ended: DELETED with its instance, REPLACED by another machine, or GONE_AT_PROVIDER."""
+    ended_at: datetime | None
+    """When the provider had it no more."""
+    novita_id: str
+    """The provider's id."""
+    number: int
+    """1 for the first, then 2, ..."""
+    price_per_hour: Money | None
+    """Price per hour while it runs."""
+    product_id: str | None
+    """The provider's product id."""
+    region: str | None
+    """Its region, such as AS-SGP-02."""
+    removing_since: datetime | None
+    """Since when it is being removed because another machine has replaced it."""
+    serving_since: datetime | None
+    """When it became the machine of the instance; null while another one is."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class OperationError:
     """Why an operation failed or waits."""
 
@@ -579,7 +638,7 @@ class Operation:
     queue: QueuePlace | None
     """Where a create stands that waits for its turn to call the provider; null once it has begun, and for other kinds."""
     reason: str | None
-    """Why Pilotlight began it: LIFETIME, IDLE, SCHEDULE or OUTSIDE (it follows a change at the provider). Null if a caller requested it. Expect others."""
+    """Why Pilotlight began it: LIFETIME, IDLE, SCHEDULE, BUDGET, RECOVERY or OUTSIDE (it follows a change at the provider). Null if a caller requested it. Expect others."""
     started_at: datetime | None
     """When a worker first started it."""
     status: OperationStatus | str
@@ -596,6 +655,40 @@ class Port:
     """The port inside the instance."""
     type: str
     """Protocol as the provider names it: http or tcp."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoveryIncident:
+    """A recovery in progress: the machine was reclaimed or lost, and the instance is not READY yet."""
+
+    began_at: datetime
+    """When."""
+    gives_up_at: datetime
+    """Until when attempts are made."""
+    tries: int
+    """Attempts so far; each is an operation START with the reason RECOVERY."""
+    trigger: RecoveryTrigger | str
+    """What happened."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery:
+    """How an instance comes back under its own id."""
+
+    allow_data_loss: bool
+    """Whether the data on the machine's own disks may be lost: MIGRATE and RELOCATE lose it."""
+    billing: RecoveryBilling | str
+    """How a new machine is billed."""
+    give_up_after: timedelta
+    """How long attempts are made, 60 s to 30 days."""
+    incident: RecoveryIncident | None
+    """The recovery in progress, if any."""
+    on: tuple[RecoveryTrigger | str, ...]
+    """What it is recovered from."""
+    regions: tuple[str, ...] | None
+    """Regions of a new machine; default: those of the instance."""
+    steps: tuple[StartStep | str, ...]
+    """Steps of each attempt, tried in the order SAME, MIGRATE, RELOCATE."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -690,6 +783,8 @@ class Instance:
     """Limits of its lifetime, and the next action; null: none."""
     machine_may_exist: bool
     """Whether the provider did not respond to its creation, so that a machine without `novitaId` may exist and be billed. It is being searched for; it is then linked to the instance or known to be absent."""
+    machines: tuple[Machine, ...]
+    """Its machines at the provider, in order; `novitaId` is the one that serves."""
     max_hourly_price: Money | None
     """Maximum price per hour set at creation."""
     min_cuda_version: str | None
@@ -720,6 +815,8 @@ class Instance:
     """When this run became READY."""
     ready_timeout: timedelta | None
     """How long its machine may take to run; null: the server's INSTANCE_MAX_WAIT."""
+    recovery: Recovery | None
+    """How it comes back by itself; null: it does not."""
     region: str | None
     """Region where it was created, such as AS-SGP-02."""
     regions: tuple[str, ...]
@@ -832,6 +929,8 @@ class InstanceSnapshot:
     """When this run became READY."""
     ready_timeout: timedelta | None
     """How long its machine may take to run; null: the server's INSTANCE_MAX_WAIT."""
+    recovery: Recovery | None
+    """How it comes back by itself; null: it does not."""
     region: str | None
     """Region where it was created, such as AS-SGP-02."""
     regions: tuple[str, ...]
@@ -891,7 +990,7 @@ class OperationSnapshot:
     progress: int
     """Progress in percent, by phase: WAITING 0; PLACING, STARTING, RESTARTING, MIGRATING 10; PROVISIONING 40; STOPPING, UPDATING, DELETING 50; CHECKING_HEALTH 80; OVER 100. Never decreases."""
     reason: str | None
-    """Why Pilotlight began it: LIFETIME, IDLE, SCHEDULE or OUTSIDE (it follows a change at the provider). Null if a caller requested it. Expect others."""
+    """Why Pilotlight began it: LIFETIME, IDLE, SCHEDULE, BUDGET, RECOVERY or OUTSIDE (it follows a change at the provider). Null if a caller requested it. Expect others."""
     started_at: datetime | None
     """When a worker first started it."""
     status: OperationStatus | str
@@ -929,7 +1028,7 @@ class InstanceEvent:
     status: InstanceStatus | str | None
     """Status after the event; null if it did not change."""
     type: str
-    """Event type, as in webhooks: instance.created, instance.starting, instance.running, instance.health_checking, instance.ready, instance.stopping, instance.exited, instance.restarting, instance.migrating, instance.deleting, instance.deleted, instance.failed, instance.changed, instance.orphan_found, operation.started, operation.changed, operation.finished, health.checked, health.changed, spot.reclaim_scheduled, lifetime.ending, lifetime.extended, lifetime.ended, lifetime.overdue, lifetime.idle_unknown, attempt.finished. Expect others: a newer server version may write them."""
+    """Event type, as in webhooks: instance.created, instance.starting, instance.running, instance.health_checking, instance.ready, instance.stopping, instance.exited, instance.restarting, instance.migrating, instance.deleting, instance.deleted, instance.failed, instance.changed, instance.orphan_found, operation.started, operation.changed, operation.finished, health.checked, health.changed, spot.reclaim_scheduled, lifetime.ending, lifetime.extended, lifetime.ended, lifetime.overdue, lifetime.idle_unknown, recovery.began, recovery.step, recovery.gave_up, instance.relocated, attempt.finished. Expect others: a newer server version may write them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from schema.mutations.payloads import InstancePayload
 from schema.permissions import Requires
 from schema.types.health import HealthCheckInput
 from schema.types.lifetime import LifetimeInput
+from schema.types.machines.recovery import RecoveryInput
 from schema.types.money import MICROS_PER_E5
 from server.conversion import convert
 from server.enums import Billing, InstanceKind, PlacementOrder, Role
@@ -125,6 +126,9 @@ class NewInstanceInput(MutationInput):
     lifetime: LifetimeInput | None = strawberry.field(
         default=None, description="Limits of its lifetime. Default: the project's, or none."
     )
+    recovery: RecoveryInput | None = strawberry.field(
+        default=None, description="How it comes back after a spot reclaim or the loss of its machine. Default: not."
+    )
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
     def to_draft(self) -> drafts.CreateDraft:
@@ -164,6 +168,7 @@ class NewInstanceInput(MutationInput):
             labels=mapping(self.labels or []),
             health_check=(self.health_check or HealthCheckInput()).to_draft(),
             lifetime=None if self.lifetime is None else self.lifetime.to_domain(),
+            recovery=None if self.recovery is None else self.recovery.to_domain(),
             unreadable=tuple(unreadable),
             quote_id=None,
             max_price_drift=0.0,

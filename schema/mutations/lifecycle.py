@@ -24,6 +24,7 @@ from schema.mutations.payloads import InstancePayload
 from schema.permissions import Requires
 from schema.types.health import HealthCheckInput
 from schema.types.lifetime import LifetimeChange, LifetimeInput
+from schema.types.machines.recovery import RecoveryChange, StartStep
 from server.enums import OperationKind, Role
 from server.errors import Invalid, Problem
 from server.instances import drafts
@@ -74,6 +75,15 @@ class StartInstanceInput(InstanceInput):
     webhook_url: str | None = strawberry.field(default=None, description="New webhook URL.")
     lifetime: LifetimeInput | None = strawberry.field(
         default=None, description="New limits of its lifetime; they replace the stored ones."
+    )
+    steps: list[StartStep] = strawberry.field(
+        default_factory=lambda: [StartStep.SAME],
+        description="Ways to start it, tried in the order SAME, MIGRATE, RELOCATE until the provider accepts one.",
+    )
+    allow_data_loss: bool = strawberry.field(
+        default=False,
+        description="MIGRATE and RELOCATE lose the data on the machine's own disks; without true they are refused with "
+        "DATA_LOSS_NOT_ALLOWED. Network volumes keep their data.",
     )
 
 
@@ -131,6 +141,9 @@ class UpdateInstanceInput(MutationInput):
     lifetime: LifetimeChange | None = strawberry.field(
         default=None, description="New limits of its lifetime, or their removal. Takes effect at once."
     )
+    recovery: RecoveryChange | None = strawberry.field(
+        default=None, description="New recovery, or its removal, which also ends one in progress. Takes effect at once."
+    )
     expected_version: int | None = strawberry.field(default=None, description=VERSION)
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
@@ -144,6 +157,7 @@ class UpdateInstanceInput(MutationInput):
             rootfs_size_gb=self.rootfs_size_gb,
             webhook=None if self.webhook is None else self.webhook.to_draft(),
             lifetime=None if self.lifetime is None else self.lifetime.to_domain(),
+            recovery=None if self.recovery is None else self.recovery.to_domain(),
             expected_version=self.expected_version,
             idempotency_key=self.idempotency_key,
         )
@@ -153,7 +167,8 @@ class UpdateInstanceInput(MutationInput):
 class LifecycleMutations:
     @strawberry.mutation(
         description="Start an EXITED instance. If the provider has no capacity, the operation fails with "
-        "RESOURCE_CONSTRAINTS and the instance returns to EXITED.",
+        "RESOURCE_CONSTRAINTS and the instance returns to EXITED; `steps` are other ways to start it. With RELOCATE, "
+        "an instance whose machine is gone can be started as well.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def start_instance(self, info: Info, input: Annotated[StartInstanceInput, Input]) -> StartInstancePayload:
@@ -163,6 +178,8 @@ class LifecycleMutations:
             target_port=input.target_port,
             ready_timeout=input.ready_timeout,
             lifetime=None if input.lifetime is None else input.lifetime.to_domain(),
+            steps=tuple(input.steps),
+            allow_data_loss=input.allow_data_loss,
         )
         draft.check(info.context.services.settings.allow_private_webhooks)
         accepted = await accept(
@@ -204,8 +221,9 @@ class LifecycleMutations:
         return MigrateInstancePayload.of(await _accept(info, OperationKind.MIGRATE, input), info)
 
     @strawberry.mutation(
-        description="Change an instance without a restart. Name, labels, webhook and lifetime change at once: if "
-        "nothing else is given, the returned operation has SUCCEEDED. Ports and disk are applied by the provider.",
+        description="Change an instance without a restart. Name, labels, webhook, lifetime and recovery change at "
+        "once: if nothing else is given, the returned operation has SUCCEEDED. Ports and disk are applied by the "
+        "provider.",
         extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
     )
     async def update_instance(self, info: Info, input: Annotated[UpdateInstanceInput, Input]) -> UpdateInstancePayload:

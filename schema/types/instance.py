@@ -28,6 +28,8 @@ from schema.types.instance_parts import (
     Tool,
 )
 from schema.types.lifetime import Lifetime
+from schema.types.machines.machine import Machine
+from schema.types.machines.recovery import Recovery
 from schema.types.money import BillingMode, Money
 from schema.types.operation import Operation
 from schema.types.spend.report import InstanceSpend
@@ -117,6 +119,7 @@ class InstanceState:
     ready_at: datetime | None = strawberry.field(description="When this run became READY.")
     deleted_at: datetime | None = strawberry.field(description="When it was deleted at the provider.")
     lifetime: Lifetime | None = strawberry.field(description="Limits of its lifetime, and the next action; null: none.")
+    recovery: Recovery | None = strawberry.field(description="How it comes back by itself; null: it does not.")
     actions: list[OperationKind] = strawberry.field(
         description="Operations that the status allows. While an operation is in progress, only DELETE is accepted."
     )
@@ -149,6 +152,7 @@ HEALTH = Loaded(attrgetter("health"), _ROW_ID, InstanceHealth.of)
 WEBHOOK = Loaded(attrgetter("webhook"), _ROW_ID, _webhook)
 OPEN_OPERATION = Loaded(attrgetter("open_operation"), _ROW_ID, lambda row: None if row is None else Operation.of(row))
 OPERATIONS = Loaded(_newest_operations, _ROW_ID, lambda rows: [Operation.of(row) for row in rows])
+MACHINES = Loaded(attrgetter("machines"), _ROW_ID, Machine.list_of)
 SPEND = Loaded(attrgetter("spend"), _ROW_ID, InstanceSpend.of)
 
 
@@ -175,6 +179,13 @@ class Instance(InstanceState, Node):
     @strawberry.field(description="What it has cost.", metadata=SPEND.metadata)
     async def spend(self, info: Info) -> InstanceSpend:
         return await SPEND.load(self, info)
+
+    @strawberry.field(
+        description="Its machines at the provider, in order; `novitaId` is the one that serves.",
+        metadata=MACHINES.metadata,
+    )
+    async def machines(self, info: Info) -> list[Machine]:
+        return await MACHINES.load(self, info)
 
     @strawberry.field(description="Webhook that receives its events, if any.", metadata=WEBHOOK.metadata)
     async def webhook(self, info: Info) -> Annotated["Webhook", strawberry.lazy("schema.types.webhook")] | None:

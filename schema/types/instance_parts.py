@@ -11,6 +11,7 @@ from graphql import GraphQLError
 from schema.context import Info
 from schema.enums import described
 from schema.types.lifetime import Lifetime
+from schema.types.machines.recovery import Recovery
 from schema.types.money import BillingMode, Money
 from schema.types.operation import HELP
 from schema.types.volume import InstanceVolume
@@ -224,5 +225,6 @@ DERIVED: dict[str, Derived] = {
     "stale": Derived(_SEEN, _is_stale),
     "stale_for": Derived(_SEEN, lambda row, seen_at, at: unseen_for(row, seen_at=seen_at, at=at)),
     "actions": Derived(_MACHINE, _actions),
+    "recovery": Derived(("recovery", "recovery_state"), lambda row, _, __: Recovery.of(row)),
     "lifetime": Derived(_LIFETIME, lambda row, _, __: Lifetime.of(row)),
 }

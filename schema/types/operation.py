@@ -170,8 +170,8 @@ class OperationState:
         "when it has ended."
     )
     reason: str | None = strawberry.field(
-        description="Why Pilotlight began it: LIFETIME, IDLE, SCHEDULE or OUTSIDE (it follows a change at the "
-        "provider). Null if a caller requested it. Expect others."
+        description="Why Pilotlight began it: LIFETIME, IDLE, SCHEDULE, BUDGET, RECOVERY or OUTSIDE (it follows a "
+        "change at the provider). Null if a caller requested it. Expect others."
     )
     created_at: datetime = strawberry.field(description="When the request was accepted.")
     started_at: datetime | None = strawberry.field(description="When a worker first started it.")

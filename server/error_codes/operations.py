@@ -187,6 +187,11 @@ CODES = (
         retryable=True,
     ),
     ErrorCode(
+        "NO_START_STEP",
+        "The machine is gone, and none of the steps of the start makes another one.",
+        "Start it with the step RELOCATE, or delete it.",
+    ),
+    ErrorCode(
         "NETWORK_ERROR",
         "The provider did not respond, or can't be reached.",
         "Repeat the request later.",

@@ -102,6 +102,12 @@ CODES = (
         "INVALID_LIFETIME",
         "A limit of the lifetime is out of its range, in the past, contradictory or never takes effect.",
     ),
+    _invalid("INVALID_RECOVERY", "The steps of a start are none, repeated or not known."),
+    ErrorCode(
+        "DATA_LOSS_NOT_ALLOWED",
+        "MIGRATE and RELOCATE lose what is on the machine's own disks, and the request does not allow that.",
+        "Set `allowDataLoss: true` if nothing on these disks is needed, or leave these steps out.",
+    ),
     ErrorCode(
         "LIFETIME_REQUIRED",
         "The project's policy requires maxDuration or deadline.",

@@ -39,6 +39,10 @@ class EventType(StrEnum):
     LIFETIME_ENDED = "lifetime.ended"  # a step was taken, or was missed
     LIFETIME_OVERDUE = "lifetime.overdue"
     LIFETIME_IDLE_UNKNOWN = "lifetime.idle_unknown"
+    RECOVERY_BEGAN = "recovery.began"  # an attempt
+    RECOVERY_STEP = "recovery.step"  # a start takes a step, perhaps after another was refused
+    RECOVERY_GAVE_UP = "recovery.gave_up"
+    INSTANCE_RELOCATED = "instance.relocated"  # another machine serves
     ATTEMPT_FINISHED = "attempt.finished"
     BALANCE_LOW = "balance.low"  # of the server's project
     BUDGET_THRESHOLD = "budget.threshold"

@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 from server.clock import now
 from server.db.tables import Instance
 from server.db.text import is_storable
-from server.enums import Billing, InstanceKind, PlacementOrder
+from server.enums import Billing, InstanceKind, PlacementOrder, StartStep
 from server.errors import Invalid, Problem
 from server.idempotency import MAX_KEY
 from server.instances.limits.spec import Lifetime
+from server.instances.recovery.spec import Recovery
+from server.instances.start_steps import step_problems
 from server.instances.tools import MAX_PORTS, Tool, tool_problems
 from server.probes.plan import HealthCheckDraft
 from server.ssrf import PrivateAddresses
@@ -104,6 +106,7 @@ class CreateDraft:
     lifetime: Lifetime | None = None
     quote_id: str | None = None
     max_price_drift: float = 0
+    recovery: Recovery | None = None
     # Problems found while the input was read; reported together with the others.
     unreadable: tuple[Problem, ...] = ()
 
@@ -158,6 +161,8 @@ class CreateDraft:
             yield from target_problems(self.health_check, exposed, ("input", "healthCheck", "targetPort"))
         if self.lifetime is not None:
             yield from self.lifetime.problems(("input", "lifetime"), at=now())
+        if self.recovery is not None:
+            yield from self.recovery.problems(("input", "recovery"))
         yield from self.unreadable
 
     def _kind_problems(self) -> Iterator[Problem]:
@@ -303,6 +308,8 @@ class StartDraft:
     target_port: int | None = None
     ready_timeout: timedelta | None = None
     lifetime: Lifetime | None = None
+    steps: tuple[StartStep, ...] = (StartStep.SAME,)
+    allow_data_loss: bool = False
 
     def check(self, private_addresses: PrivateAddresses) -> None:
         """Raise Invalid with every problem of the request itself."""
@@ -330,6 +337,7 @@ class StartDraft:
 
     def problems(self) -> Iterator[Problem]:
         yield from _ready_timeout_problems(self.ready_timeout)
+        yield from step_problems(self.steps, ("input",), allow_data_loss=self.allow_data_loss)
         if self.lifetime is not None:
             yield from self.lifetime.problems(("input", "lifetime"), at=now())
         if self.health_check is not None:

@@ -119,11 +119,25 @@ async def mark_asked(session: AsyncSession, operation_id: UUID, *, run: str | No
     return await _write_silently(session, operation_id, {"asked_at": now(), "before": before})
 
 
+async def mark_made(session: AsyncSession, operation_id: UUID) -> None:
+    """Write that the provider has made a machine for a start: its time to run counts from here."""
+    await _write_silently(session, operation_id, {"asked_at": now()})
+
+
 async def mark_accepted(session: AsyncSession, operation_id: UUID, **answer: Any) -> None:
     """Write that the provider accepted the call: it is not asked again, however long nothing is visible."""
     operation = await lock_open(session, operation_id)
     if operation is not None and not is_accepted(operation):
         await _write_silently(session, operation_id, {"before": operation.before | answer | {"accepted": True}})
+
+
+async def begin_step(session: AsyncSession, operation_id: UUID, step: str) -> Operation:
+    """Write which step a start takes from now on, and forget the calls of the step before, which was refused."""
+    operation = await lock_open(session, operation_id)
+    if operation is None:
+        raise ValueError("the operation has ended")
+    kept = {name: value for name, value in operation.before.items() if name not in ("run", "answer", "accepted")}
+    return await _write_silently(session, operation_id, {"asked_at": None, "before": {**kept, "step": step}})
 
 
 async def set_reserve(session: AsyncSession, operation: Operation, **reserve: int | None) -> None:

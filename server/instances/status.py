@@ -1,15 +1,15 @@
 """The statuses of an instance: legal transitions, and which verb is allowed in which status."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from uuid import UUID
 
 from server.db.tables import Instance, InstanceLike
-from server.enums import InstanceStatus, OperationAction, OperationKind
+from server.enums import InstanceStatus, OperationAction, OperationKind, StartStep
 from server.errors import IllegalTransition
-from server.queue.kinds import MigrateInstance, RestartInstance, StartInstance, StopInstance, Work
+from server.queue.kinds import MigrateInstance, RestartInstance, StartBySteps, StartInstance, StopInstance, Work
 
 S = InstanceStatus
 
@@ -68,6 +68,7 @@ class Verb:
     work: Callable[[UUID, UUID], Work] | None = None
     is_estimated: bool = False
     action: OperationAction | None = None
+    needs_machine: bool = True
 
 
 # FAILED is not final: a machine that failed its checks still runs, and may be stopped, restarted or migrated.
@@ -111,6 +112,19 @@ VERBS: dict[OperationKind, Verb] = {
 }
 
 
+def start_by(steps: Sequence[StartStep], instance: Instance) -> Verb:
+    """The verb of a start by these steps. A lost machine can only be replaced; a create that failed is repeated."""
+    if tuple(steps) == (StartStep.SAME,):
+        return VERBS[OperationKind.START]
+    is_lost = instance.status == S.FAILED and not has_machine(instance) and instance.region is not None
+    return replace(
+        VERBS[OperationKind.START],
+        sources=frozenset({S.EXITED, S.FAILED}) if is_lost else frozenset({S.EXITED}),
+        work=StartBySteps,
+        needs_machine=StartStep.RELOCATE not in steps,
+    )
+
+
 def has_machine(row: InstanceLike) -> bool:
     """Whether the provider has, or may have, a machine for it."""
     return row.novita_id is not None and row.novita_status != "removed"
@@ -135,4 +149,4 @@ def refuse_illegal(verb: Verb, instance: Instance) -> None:
 
 
 def _is_allowed(verb: Verb, status: InstanceStatus, *, has_machine: bool) -> bool:
-    return status in verb.sources and (has_machine or verb.to is None)
+    return status in verb.sources and (has_machine or verb.to is None or not verb.needs_machine)

@@ -16,8 +16,10 @@ from server.db.tables import Instance, ProbeResult
 from server.enums import InstanceStatus
 from server.errors import IllegalTransition, NotFound
 from server.events.event import EventType
+from server.instances import machines
 from server.instances.events import EventRows, event_rows, record, snapshot_of
 from server.instances.limits import arming
+from server.instances.recovery import incident
 from server.instances.status import BEGINS_A_RUN, TRANSITIONS, sources
 from server.probes.results import delete_results
 from server.probes.verdict import health_of, results_to_json
@@ -86,6 +88,7 @@ async def insert(
     session.add(instance)
     await session.flush()
     await ledger.follow(session, instance, before=Meter(False, Meter.of(instance).rate), times=times)
+    await machines.follow(session, instance, before=machines.NO_LINK)
     await record(session, status_event(instance, previous=None, cause=cause))
     return instance
 
@@ -115,6 +118,7 @@ async def transition(
     moved = await _write(session, instance, values, only_from=sources(to), times=times)
     await record(session, status_event(moved, previous=previous, cause=cause))
     await _watch_reclaim(session, moved, previous=reclaim_at, cause=cause)
+    await incident.keep_job(session, moved)
     return moved
 
 
@@ -144,6 +148,7 @@ def status_values(instance: Instance, to: InstanceStatus, fields: Mapping[str, A
         values.setdefault("ready_at", instance.ready_at or moment)
     if to is InstanceStatus.DELETED:
         values |= {"deleted_at": moment, "env": {}, "secret_env": None}
+    values |= incident.changes(instance, to, values, at=moment)
     return values | {"status": to, "status_since": moment}
 
 
@@ -290,7 +295,7 @@ async def _write(
     times: MachineTimes = NO_TIMES,
 ) -> Instance:
     """Write a new version of a locked row, and the ledger; the status must be in `only_from`, else as it was read."""
-    before = Meter.of(instance)
+    before, link = Meter.of(instance), machines.Link.of(instance)
     values = values | arming.armed(instance, values, at=now())
     written = await session.execute(
         sql_update(Instance)
@@ -307,6 +312,7 @@ async def _write(
     if changed.novita_id is not None:
         invalidate_after_commit(session, changed.novita_id)
     await ledger.follow(session, changed, before=before, times=times)
+    await machines.follow(session, changed, before=link)
     return await _keep_job(session, changed, values)
 
 

@@ -14,7 +14,7 @@ from server.errors import NovitaError, ProviderNotFound
 from server.instances import attempts, operations, transitions
 from server.instances.provider.settle import end_absent, link_created, note_doubt
 from server.instances.provider.states import MachineState, observed_columns, state_of, times_of
-from server.jobs.create_instance import unresolved_timeout
+from server.jobs.creates.make_machine import unresolved_timeout
 from server.jobs.failures import wait_for_provider
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.novita.models import RemoteInstance

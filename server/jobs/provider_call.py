@@ -7,7 +7,7 @@ the machine changing state, or in another run, knows that the call was accepted 
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -29,6 +29,7 @@ from server.queue.kinds import MonitorStartup, OperationWork
 # change" to calls that it has accepted, so that answer only counts after nothing was visible for this long.
 SETTLE_TIMEOUT = timedelta(seconds=10)
 POLL_INTERVAL_MAX = timedelta(seconds=10)
+REMOVED = "removed"  # the provider's word
 FIRST_POLL_AFTER = timedelta(milliseconds=500)
 
 # These errors mean only that the call could not be made now.
@@ -41,6 +42,8 @@ class Loaded:
 
     instance: Instance
     operation: Operation
+    # What a clear refusal leads to, where the operation does not end with it.
+    refused: "Callable[[Loaded, Reason, MachineState | None], Awaitable[Outcome]] | None" = None
 
     @property
     def novita_id(self) -> str:
@@ -78,6 +81,7 @@ async def drive(
     follows_by_polls: bool = False,
     check: Callable[[Loaded], Awaitable[Reason | None]] | None = None,
     accepted: Callable[[AsyncSession, Loaded], Awaitable[object]] | None = None,
+    refused: Callable[[Loaded, Reason, MachineState | None], Awaitable[Outcome]] | None = None,
 ) -> Outcome:
     """One run of a handler that changes a machine by one provider call.
 
@@ -88,10 +92,12 @@ async def drive(
     if nothing is visible yet. With `follows_by_polls`, an accepted call is followed by polls that machines share:
     `is_done` then sees what a page of the provider's list has, which is less than a machine's own details. `check` runs
     before the call is recorded, and returns a Reason not to send it. `accepted` writes what is true from then on.
+    `refused` goes on after a clear refusal, or without a machine; without it, the operation fails.
     """
     loaded = await load(work, ctx, phase)
     if loaded is None:
         return Done()
+    loaded = replace(loaded, refused=refused)
     try:
         if follows_by_polls and operations.is_accepted(loaded.operation):
             remote = await ctx.poll(
@@ -106,7 +112,7 @@ async def drive(
             await transitions.update(session, work.instance_id, cause=loaded.cause, missing_since=None)
     try:
         if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
-            return await fail_gone(work, ctx)
+            return await _end_gone(work, loaded, ctx)
         if is_done(loaded, remote):
             if finish is None:
                 return await start_monitor(work, loaded, ctx, accepted)
@@ -217,8 +223,8 @@ async def unresolved_call(
     if waited < timeout:
         return Again(after=growing_pause(waited, longest=POLL_INTERVAL_MAX))
     if answer:
-        return await fail_and_revert(
-            work, ctx, Reason(InvalidStateChange.code, answer, retryable=True), last_seen=state_of(remote)
+        return await _end_refused(
+            work, loaded, ctx, Reason(InvalidStateChange.code, answer, retryable=True), last_seen=state_of(remote)
         )
     if now() - loaded.operation.created_at > ctx.settings.provider_max_wait:
         reason = Reason(ProviderTimeout.code, "The provider gave no clear response, and the call had no effect.", True)
@@ -275,7 +281,7 @@ async def on_provider_error(
     """The outcome after a call to the provider failed."""
     if isinstance(error, ProviderNotFound):
         if await ctx.services.absences.is_confirmed(work.instance_id, loaded.novita_id):
-            return await fail_gone(work, ctx)
+            return await _end_gone(work, loaded, ctx)
         is_look = True  # until its absence is confirmed, it says nothing about the machine
     if isinstance(error, InvalidStateChange) and not is_look:
         return Again(after=growing_pause(timedelta(0), longest=POLL_INTERVAL_MAX))  # poll before it counts
@@ -284,7 +290,26 @@ async def on_provider_error(
         async with ctx.write() as session:
             await operations.record_wait(session, work.operation_id, code=error.code, message=error.message)
         return outcome
-    return await fail_and_revert(work, ctx, Reason(error.code, error.message, error.retryable), last_seen=None)
+    reason = Reason(error.code, error.message, error.retryable)
+    if not error.is_certain_refusal:
+        return await fail_and_revert(work, ctx, reason, last_seen=None)
+    return await _end_refused(work, loaded, ctx, reason, last_seen=None)
+
+
+async def _end_refused(
+    work: OperationWork, loaded: Loaded, ctx: JobContext, reason: Reason, *, last_seen: MachineState | None
+) -> Outcome:
+    if loaded.refused is None:
+        return await fail_and_revert(work, ctx, reason, last_seen=last_seen)
+    return await loaded.refused(loaded, reason, last_seen)
+
+
+async def _end_gone(work: OperationWork, loaded: Loaded, ctx: JobContext) -> Outcome:
+    if loaded.refused is None:
+        return await fail_gone(work, ctx)
+    async with ctx.write() as session:
+        await transitions.update(session, work.instance_id, cause=loaded.cause, novita_status=REMOVED)
+    return await loaded.refused(loaded, GONE, MachineState.GONE)
 
 
 async def fail_gone(work: OperationWork, ctx: JobContext) -> Outcome:

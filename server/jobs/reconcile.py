@@ -15,6 +15,7 @@ from server.jobs.registry import JobContext, handles
 from server.lifetimes.repair import repair_lifetimes
 from server.queue.handler import Done, Outcome
 from server.queue.kinds import Reconcile
+from server.recovery.repair import repair_recoveries
 from server.spend.sums import sum_entries
 
 log = structlog.get_logger(__name__)
@@ -25,6 +26,7 @@ async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
     """Its writes need no claim: each reads its row under a lock, and repeating one changes nothing."""
     account = Account(ctx.services.database, ctx.novita, ctx.catalog, LiveReads())
     unarmed = await repair_lifetimes(ctx.services.database)
+    await repair_recoveries(ctx.services.database)
     await cut_overnight(ctx.services.database)
     await sum_entries(ctx.services.database.raw)
     try:
@@ -52,5 +54,6 @@ async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
         volumes=volumes,
         lifetimes_without_job=unarmed,
         ledger_repaired=report.ledger,
+        machines_repaired=report.machines,
     )
     return Done()

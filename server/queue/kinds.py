@@ -86,6 +86,15 @@ class StartInstance(OperationWork):
 
 
 @dataclass(frozen=True, slots=True)
+class StartBySteps(OperationWork):
+    """Start an instance on its machine, on another node or on a new machine."""
+
+    kind = "START_BY_STEPS"
+    job_class = JobClass.STARTS
+    priority = Priority.HIGH
+
+
+@dataclass(frozen=True, slots=True)
 class MonitorStartup(OperationWork):
     """Poll a started, restarted or migrated instance until the provider reports it running."""
 
@@ -146,6 +155,29 @@ class DeleteInstance(OperationWork):
 
     kind = "DELETE_INSTANCE"
     job_class = JobClass.ENDS
+
+
+@dataclass(frozen=True, slots=True)
+class RecoverInstance(Work):
+    """Bring an instance back after a spot reclaim or the loss of its machine, attempt by attempt."""
+
+    kind = "RECOVER_INSTANCE"
+    max_attempts = 100  # for errors of our own; reconcile makes a lost job again
+    is_cancellable = False  # recovery is ended by updateInstance, stopInstance or cancelOperation
+
+    instance_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMachine(Work):
+    """Delete a machine that its instance no longer needs, and wait until it is gone."""
+
+    kind = "REMOVE_MACHINE"
+    job_class = JobClass.ENDS
+    is_cancellable = False  # it is billed
+
+    instance_id: UUID
+    novita_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ def control_actions(world: World) -> dict[tuple[str, str], Action]:
         ("POST", "/balance"): control.set_balance,
         ("POST", "/speed"): control.set_speed,
         ("POST", "/reclaim"): control.reclaim,
+        ("POST", "/lose"): control.lose,
         ("POST", "/instances/{id}/fail-pull"): control.fail_pull,
         ("POST", "/instances/{id}/exit"): control.exit_by_itself,
         ("POST", "/instances/{id}/freeze"): control.freeze,
@@ -210,6 +211,12 @@ class ControlApi:
         seconds = float(notice) * self._world.clock.speed if real else self._world.options.spot_notice
         lifecycle.reclaim(self._world, instance, notice=seconds)
         return orjson.Fragment(self._world.render([instance]))
+
+    def lose(self, body: JsonObject, key: str) -> object:
+        """Forget a machine without notice, as if its node had failed."""
+        instance = self._world.instance(validation.text(body, "instanceId", least=1))
+        lifecycle.lose(self._world, instance)
+        return {"lost": instance.id}
 
     def fail_pull(self, body: JsonObject, key: str) -> object:
         instance = self._world.instance(key)

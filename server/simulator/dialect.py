@@ -119,6 +119,8 @@ class Dialect:
     retry_after: str | None = None
 
     masks_auth_passwords: bool = False
+    # Whether a reclaimed spot instance can be started again.
+    starts_reclaimed: bool = True
     # Whether two instances may have one network storage.
     shares_storages: bool = False
     # How late metrics are; negative: the usual 60 simulated seconds.

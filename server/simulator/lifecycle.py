@@ -27,6 +27,8 @@ def start(world: World, instance: Instance, *, pull_fails: bool = False) -> None
     """Only an exited instance can start, and only if GPUs are in stock."""
     if instance.status != "exited":
         raise invalid_state()
+    if instance.spot_status == "terminated" and not world.dialect.starts_reclaimed:
+        raise ProviderRefusal(400, "SPOT_INSTANCE_RECLAIMED", "a reclaimed spot instance cannot be started")
     take_stock(world, instance)
     _clear_failure(instance)
     # Sometimes the node no longer has the image.
@@ -152,6 +154,15 @@ def reclaim(world: World, instance: Instance, *, notice: float) -> None:
         raise invalid_state()
     world.plan(instance, [(world.clock.now(), "", f"notify:{notice}"), *instance.steps])
     world.advance()
+
+
+def lose(world: World, instance: Instance) -> None:
+    """Gone without notice or trace, as after a failure of its node."""
+    wall = world.clock.wall()
+    _leave_running(world, instance, wall)
+    _release_stock(world, instance, wall)
+    world.plan(instance, [])
+    world.forget_instance(instance)
 
 
 def take_stock(world: World, instance: Instance) -> None:

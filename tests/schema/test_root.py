@@ -173,7 +173,7 @@ def test_alternatives_are_one_of():
     printed = build_schema(schema.as_str()).type_map.values()
     one_of = {type.name for type in printed if isinstance(type, GraphQLInputObjectType) and type.is_one_of}
     references = {"InstanceReference", "InstanceSource", "LabelFilter", "BudgetScopeInput"}
-    assert one_of == {*references, "LifetimeChange", "WebhookChange"}
+    assert one_of == {*references, "LifetimeChange", "RecoveryChange", "WebhookChange"}
 
 
 def test_scalars_say_where_they_are_specified_or_what_they_are():

@@ -18,7 +18,15 @@ from tests.support.world import World
 MARKED = re.compile(r"(?:^|-)(pl(?:[0-9a-f]{16}|[0-9a-f]{20}))$")
 BEING_REMOVED = frozenset({"toRemove", "removing", "removed"})
 
-ROWS = "SELECT novita_id, status FROM instance WHERE novita_id IS NOT NULL AND status <> 'DELETED'"
+# The machines that serve, and those that a job is removing or an open operation is about to use.
+ROWS = """
+    SELECT novita_id FROM instance WHERE novita_id IS NOT NULL AND status <> 'DELETED'
+    UNION
+    SELECT novita_id FROM machine WHERE ended_at IS NULL AND removing_from IS NOT NULL
+    UNION
+    SELECT novita_id FROM machine JOIN operation USING (instance_id)
+    WHERE ended_at IS NULL AND operation.status IN ('QUEUED', 'RUNNING')
+"""
 ATTEMPTS = "SELECT marker, operation_id::text AS operation, status FROM attempt WHERE marker IS NOT NULL"
 REPORTED = """
     SELECT DISTINCT data ->> 'novita_id' AS novita_id FROM (

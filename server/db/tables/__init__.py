@@ -6,6 +6,7 @@ from server.db.tables.event import EventLog, LoggedEvent, Outbox
 from server.db.tables.instance import Attempt, IdempotencyKey, Instance, Operation
 from server.db.tables.instance_row import InstanceLike, InstanceRow
 from server.db.tables.job import Job, JobHistory, JobPause, JobSchedule, JobWorker
+from server.db.tables.machine import Machine
 from server.db.tables.policy import LifetimePolicy, MetricsReading
 from server.db.tables.probe import HealthWatch, ProbeResult
 from server.db.tables.provider import ProviderBalance, ProviderBudget, ProviderIdentity, ProviderObject, UnlinkedCount
@@ -80,6 +81,7 @@ __all__ = [
     "JobWorker",
     "LifetimePolicy",
     "LoggedEvent",
+    "Machine",
     "MetricsReading",
     "Operation",
     "OperationLike",

@@ -174,6 +174,9 @@ class Instance(Base):
     lifetime_action: Mapped[str | None]
     lifetime_reason: Mapped[str | None]
     heartbeat_at: Mapped[datetime | None]
+    # How it comes back by itself (server/instances/recovery/spec.py), and what is going on (incident.py).
+    recovery: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    recovery_state: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     # When the provider accepted the create or start of this run.
     run_accepted_at: Mapped[datetime | None]
 

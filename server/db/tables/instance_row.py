@@ -56,6 +56,8 @@ class InstanceRow(NamedTuple):
     lifetime_action: str | None
     lifetime_reason: str | None
     heartbeat_at: datetime | None
+    recovery: dict[str, Any] | None
+    recovery_state: dict[str, Any] | None
     run_accepted_at: datetime | None
     created_at: datetime
     updated_at: datetime

@@ -22,7 +22,7 @@ class JobStatus(StrEnum):
 
 
 LINES = {
-    "ends": ("STOP_INSTANCE", "DELETE_INSTANCE"),
+    "ends": ("STOP_INSTANCE", "DELETE_INSTANCE", "REMOVE_MACHINE"),
     "starts": (
         "START_INSTANCE",
         "RESTART_INSTANCE",
@@ -30,6 +30,7 @@ LINES = {
         "UPDATE_INSTANCE",
         "SAVE_IMAGE",
         "UPGRADE_INSTANCE",
+        "START_BY_STEPS",
     ),
     "creates": ("CREATE_INSTANCE",),
 }

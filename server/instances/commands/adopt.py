@@ -65,6 +65,9 @@ async def adopt_instance(
     # Another project's machine is not found either: its name and state are private to that project.
     if not unlinked or not unlinked[0].is_visible_to(by.project_id):
         raise NotFound("machine", PATH)
+    if unlinked[0].origin is Origin.SECOND:
+        message = "It belongs to an instance that another machine serves, and is being removed or will take over."
+        raise IllegalTransition("MACHINE_NOT_ADOPTABLE", message, current=remote.status, allowed=())
     if unlinked[0].origin is Origin.IN_DOUBT:
         return await _link(database, draft, remote)
     if state_of(remote) not in (MachineState.UP, MachineState.COMING_UP, MachineState.DOWN):

@@ -22,6 +22,7 @@ from server.instances import attempts, operations, transitions
 from server.instances.commands.delete import begin_delete
 from server.instances.idempotency import Accepted, run_once
 from server.instances.queries import operations as reads
+from server.instances.recovery import incident
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,9 @@ async def _cancel(session: AsyncSession, operation_id: UUID, by: Caller) -> Acce
     if operation.status == OperationStatus.CANCELLED:
         return Accepted(instance, operation)
     _refuse(operation)
+    live = await attempts.live_of_instance(session, instance.id)
+    if operation.kind != OperationKind.CREATE and live is not None and live.operation_id == operation_id:
+        raise NotCancellable(operation_id, "The provider has been called; its response is being looked for.")
     cancelled = await operations.finish(session, operation_id, OperationStatus.CANCELLED)
     if cancelled is None:
         raise NotCancellable(operation_id, "It has ended.")
@@ -120,6 +124,8 @@ async def _revert(session: AsyncSession, instance: Instance, operation: Operatio
     to = InstanceStatus.RUNNING if status == InstanceStatus.HEALTH_CHECKING else InstanceStatus(status)
     times = {name: operation.before.get(name) for name in ("running_at", "ready_at")}
     fields: dict[str, Any] = {name: datetime.fromisoformat(value) for name, value in times.items() if value is not None}
+    if operation.reason == OperationReason.RECOVERY:
+        fields["recovery_state"] = incident.ended(instance, "CANCELLED")
     why: dict[str, Any] = {name: operation.before.get(name) for name in ("failure_code", "failure_message")}
     cause = transitions.Cause(operation.id, by.token_id)
     return await transitions.transition(

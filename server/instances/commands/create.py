@@ -68,6 +68,7 @@ async def create_instance(
         held.refuse_other(candidate, draft)
         fields["max_hourly_price_e5"] = highest_price = held.highest_price(draft)
     fields["lifetime"] = None if limits is None else limits.to_json()
+    fields["recovery"] = None if draft.recovery is None else draft.recovery.to_json()
     usual = await creates.estimates.usual_time(
         project_id=by.project_id, product_name=draft.product_name, region=candidate.region
     )

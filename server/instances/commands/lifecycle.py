@@ -14,7 +14,7 @@ from server.clock import format_id, now
 from server.db.database import Database
 from server.db.tables import Instance
 from server.db.text import is_storable
-from server.enums import InstanceStatus, OperationKind, OperationReason
+from server.enums import InstanceStatus, OperationKind, OperationReason, OperationStatus
 from server.errors import Invalid, NotFound, Problem, Refused, VersionConflict
 from server.idempotency import IdempotentRequest, key_problems, requested_fields
 from server.instances import operations, transitions
@@ -25,7 +25,9 @@ from server.instances.limits.of_token import policy_for, refuse_machine
 from server.instances.limits.policy import PATH, read_policy
 from server.instances.limits.spec import Lifetime, read, refuse_near_deadline, seconds_to_end
 from server.instances.queries import instances
-from server.instances.status import VERBS, Verb, refuse_illegal
+from server.instances.recovery import incident
+from server.instances.start_steps import ordered
+from server.instances.status import VERBS, Verb, has_machine, refuse_illegal, start_by
 from server.queue.enqueue import enqueue
 from server.spend.admission import Want, admit, token_of_run
 from server.spend.ledger import Meter
@@ -81,14 +83,42 @@ async def accept(
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
         locked = await lock_for(session, Target(instance.id), by, expected_version)
         changes = draft.fields(locked) if draft else {}
+        begun, wanted = verb, dict[str, Any]()
+        if draft is not None:
+            begun = start_by(draft.steps, locked)
+            wanted = {} if begun == verb else {"steps": list(ordered(draft.steps))}
+        if kind is OperationKind.STOP and incident.is_open(locked):
+            if not has_machine(locked) or locked.status == InstanceStatus.EXITED:
+                return await _end_recovery(session, locked, by=by, operation_id=operation_id)
+            changes["recovery_state"] = incident.ended(locked, "STOPPED")
         if kind is OperationKind.START:
             given = None if draft is None else draft.lifetime
             changes |= await start_limits(session, locked, given, by=by, server_default=default_max_duration)
         return await begin_verb(
-            session, verb, locked, by=by.token_id, operation_id=operation_id, usual=usual, changes=changes
+            session,
+            begun,
+            locked,
+            by=by.token_id,
+            operation_id=operation_id,
+            usual=usual,
+            changes=changes,
+            wanted=wanted,
         )
 
     return await run_once(database, request, write)
+
+
+async def _end_recovery(session: AsyncSession, instance: Instance, *, by: Caller, operation_id: UUID) -> Accepted:
+    """A stop between two attempts of a recovery: the provider has nothing to do, so it has already succeeded."""
+    operation = await operations.begin(
+        session, instance, OperationKind.STOP, by=by.token_id, id=operation_id, is_checked=True
+    )
+    cause = transitions.Cause(operation.id, by.token_id)
+    instance = await transitions.update(
+        session, instance.id, cause=cause, recovery_state=incident.ended(instance, "STOPPED"), status_reason=None
+    )
+    finished = await operations.finish(session, operation.id, OperationStatus.SUCCEEDED)
+    return Accepted(instance, finished or operation)
 
 
 async def start_limits(
@@ -190,6 +220,8 @@ async def begin_verb(
     if verb.to is None or verb.work is None:
         raise TypeError(f"{verb.kind} is accepted elsewhere")
     ready_at = None if usual is None else now() + usual
+    if verb.to is InstanceStatus.STARTING and reason is not OperationReason.RECOVERY:
+        changes = {**(changes or {}), "recovery_state": None}  # from here on it may be recovered again
     reserve: dict[str, Any] = {}
     is_unpaid_restart = verb.to is InstanceStatus.RESTARTING and Meter.of(instance).is_paid is False
     if verb.to is InstanceStatus.STARTING or is_unpaid_restart:

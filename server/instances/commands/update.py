@@ -1,4 +1,4 @@
-"""Accepts an update: name, labels and webhook are changed at once, ports and disk by a job at the provider."""
+"""Accepts an update: most values are changed at once, ports and disk by a job at the provider."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +24,8 @@ from server.instances.limits.of_token import policy_for
 from server.instances.limits.policy import read_policy, refuse_idle_without_gpu
 from server.instances.limits.spec import Lifetime, LifetimeChange, read, refuse_near_deadline
 from server.instances.limits.steps import seconds_left
+from server.instances.recovery import incident
+from server.instances.recovery.spec import RecoveryChange
 from server.instances.status import TRANSITIONS, VERBS, has_machine, refuse_illegal
 from server.queue.enqueue import enqueue
 from server.queue.kinds import UpdateInstance
@@ -52,6 +54,7 @@ class UpdateDraft:
     rootfs_size_gb: int | None = None
     webhook: Receiver | None = None
     lifetime: LifetimeChange | None = None
+    recovery: RecoveryChange | None = None
     expected_version: int | None = None
     idempotency_key: str | None = None
 
@@ -65,7 +68,7 @@ class UpdateDraft:
             raise Invalid(problems)
 
     def _problems(self) -> Iterator[Problem]:
-        changes = (self.name, self.labels, self.ports, self.rootfs_size_gb, self.webhook, self.lifetime)
+        changes = (self.name, self.labels, self.ports, self.rootfs_size_gb, self.webhook, self.lifetime, self.recovery)
         if all(each is None for each in changes):
             yield Problem("NOTHING_TO_UPDATE", "Give at least one value to change.", ("input",))
         if self.name is not None:
@@ -76,6 +79,8 @@ class UpdateDraft:
             yield Problem("INVALID_ROOTFS_SIZE", "The root disk has 10 to 1000 GB.", ("input", "rootfsSizeGb"))
         if self.lifetime is not None and self.lifetime.limits is not None:
             yield from self.lifetime.limits.problems(("input", "lifetime", "set"), at=now())
+        if self.recovery is not None and self.recovery.recovery is not None:
+            yield from self.recovery.recovery.problems(("input", "recovery", "set"))
         yield from key_problems(self.idempotency_key)
 
 
@@ -131,6 +136,8 @@ async def _write(
         refuse_idle_without_gpu(limits, has_gpu=instance.gpu_count > 0, path=path)
         await _admit(session, instance, draft, limits)
         local_changes["lifetime"] = None if limits is None else limits.to_json()
+    if draft.recovery is not None:
+        local_changes |= _recovery_changes(draft.recovery, instance)
     cause = transitions.Cause(operation.id, by.token_id)
     instance = await transitions.update(session, instance.id, cause=cause, **local_changes)
     if remote_changes:
@@ -143,6 +150,14 @@ async def _write(
         return Accepted(instance, operation)
     finished = await operations.finish(session, operation.id, OperationStatus.SUCCEEDED)
     return Accepted(instance, finished or operation)
+
+
+def _recovery_changes(change: RecoveryChange, instance: Instance) -> dict[str, Any]:
+    """Its removal ends what is going on."""
+    if change.recovery is not None:
+        return {"recovery": change.recovery.to_json()}
+    reason = None if instance.status_reason == incident.RECOVERING else instance.status_reason
+    return {"recovery": None, "recovery_state": None, "status_reason": reason}
 
 
 async def _admit(session: AsyncSession, instance: Instance, draft: UpdateDraft, limits: Lifetime | None) -> None:

@@ -101,6 +101,10 @@ class Absences:
             return False
         return not listing.is_mass_disappearance or (is_deleting and missing_for >= self._grace * MASS_FACTOR)
 
+    async def is_listed(self, novita_id: str) -> bool:
+        """Whether the provider's list has a machine. Raises NovitaError."""
+        return novita_id in (await self._list()).ids
+
     async def _list(self) -> Listing:
         asked_at = now()
         async with self._reading:

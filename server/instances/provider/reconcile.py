@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import structlog
-from sqlalchemy import exists, select
+from sqlalchemy import exists, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from server.clock import now
@@ -35,6 +35,7 @@ from server.instances.provider.drift import (
     may_recover,
 )
 from server.instances.provider.ledger_repair import repair_entries
+from server.instances.provider.machine_repair import repair_machines
 from server.instances.provider.mounts import record_all_mounts
 from server.instances.provider.settle import settle_later
 from server.instances.provider.snapshot import ProviderSnapshot, snapshots
@@ -74,7 +75,8 @@ class ReconcileRow:
 @dataclass(frozen=True, slots=True)
 class Report:
     """The result: compared rows and their changes, machines without a row by origin, attempts that had no job, and
-    creates that were abandoned; `ledger`: entries that were missing, not ended or not cut."""
+    creates that were abandoned; `ledger`: entries that were missing, not ended or not cut; `machines`: rows of machines
+    that were wrong."""
 
     compared: int
     changes: Counter[Change]
@@ -82,6 +84,7 @@ class Report:
     in_doubt: int
     lost: int
     ledger: int = 0
+    machines: int = 0
 
 
 async def reconcile(
@@ -100,6 +103,7 @@ async def reconcile(
     changes = await _apply_all(database, rows, listed | unlisted, gone_grace=gone_grace, cause=transitions.Cause())
     ledger = await repair_entries(database, listed | unlisted)
     await record_all_mounts(database, remotes)
+    repaired = await repair_machines(database)
     unlinked = await unlinked_machines(database, listed.values())
     for machine in unlinked:
         if machine.origin is Origin.ORPHAN and _is_staying(machine.snapshot):
@@ -108,7 +112,7 @@ async def reconcile(
     lost = await _fail_abandoned_creates(database)
     found = Counter(machine.origin for machine in unlinked if _is_staying(machine.snapshot))
     await _record_counts(database, found)
-    return Report(len(rows), changes, found, in_doubt, lost, ledger)
+    return Report(len(rows), changes, found, in_doubt, lost, ledger, repaired)
 
 
 async def sync_project(
@@ -275,7 +279,7 @@ async def _settle_forgotten(database: Database) -> int:
     has_settling_operation = exists().where(
         Operation.instance_id == Attempt.instance_id,
         Operation.status.in_(OPEN_OPERATION),
-        Operation.kind.in_((OperationKind.CREATE, OperationKind.DELETE)),
+        or_(Operation.kind.in_((OperationKind.CREATE, OperationKind.DELETE)), Operation.id == Attempt.operation_id),
     )
     async with database.write() as session:
         rows = await session.execute(

@@ -6,15 +6,16 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
-from server.db.tables import Attempt, Instance
+from server.db.tables import Attempt, Instance, Operation
 from server.enums import AttemptStatus, InstanceStatus, OperationKind, OperationPhase
+from server.events.event import EventType
 from server.instances import attempts, operations, transitions
 from server.instances.estimates import median_time
 from server.instances.provider.drift import start_monitoring
 from server.instances.provider.states import MachineState, observed_fields, state_of
 from server.novita.models import RemoteInstance
 from server.queue.enqueue import enqueue
-from server.queue.kinds import MonitorInstance, SettleAttempt
+from server.queue.kinds import MonitorInstance, MonitorStartup, SettleAttempt
 
 S = InstanceStatus
 MACHINE_FOUND = "MACHINE_FOUND"
@@ -32,6 +33,9 @@ async def link_created(session: AsyncSession, attempt: Attempt, novita_id: str) 
     operation = await operations.set_phase(session, attempt.operation_id, OperationPhase.PROVISIONING, **estimate)
     cause = transitions.Cause(attempt.operation_id, operation.requested_by if operation else None)
     facts = _facts(attempt, novita_id)
+    if operation is not None and operation.kind == OperationKind.START and instance.status == S.STARTING:
+        await _relocate(session, instance, operation, facts, cause)
+        return
     if operation is None or instance.status != S.CREATING:
         await transitions.update(session, instance.id, cause=cause, **facts)
         return
@@ -39,6 +43,25 @@ async def link_created(session: AsyncSession, attempt: Attempt, novita_id: str) 
     await enqueue(
         session,
         MonitorInstance(instance_id=instance.id, operation_id=operation.id),
+        project_id=instance.project_id,
+        instance_id=instance.id,
+        unique_key=f"monitor {operation.id}",
+    )
+
+
+async def _relocate(
+    session: AsyncSession, instance: Instance, operation: Operation, facts: dict[str, Any], cause: transitions.Cause
+) -> None:
+    """A start has made another machine: it serves from now on, and the old one is removed."""
+    values = {"from": instance.novita_id or "", "to": facts["novita_id"]}
+    unknown: dict[str, Any] = {"novita_status": None, "endpoints": [], "spot_reclaim_at": None, "missing_since": None}
+    instance = await transitions.update(session, instance.id, cause=cause, **facts, **unknown, status_reason=None)
+    await transitions.record_event(session, EventType.INSTANCE_RELOCATED, instance, cause=cause, values=values)
+    await operations.mark_made(session, operation.id)
+    await transitions.write_silently(session, instance, run_accepted_at=now())
+    await enqueue(
+        session,
+        MonitorStartup(instance_id=instance.id, operation_id=operation.id),
         project_id=instance.project_id,
         instance_id=instance.id,
         unique_key=f"monitor {operation.id}",

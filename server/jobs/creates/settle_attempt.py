@@ -16,7 +16,7 @@ from server.instances import attempts, operations
 from server.instances.provider.settle import end_absent, link_found
 from server.instances.provider.snapshot import ProviderSnapshot
 from server.instances.provider.unlinked import Origin, UnlinkedMachine, remove_orphan
-from server.jobs.create_instance import unresolved_timeout
+from server.jobs.creates.make_machine import unresolved_timeout
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.novita.models import RemoteInstance
 from server.queue.handler import Again, Done, Outcome
@@ -37,7 +37,7 @@ async def settle_attempt(work: SettleAttempt, ctx: JobContext) -> Outcome:
             return Done()
         operation = await operations.open_operation(session, attempt.instance_id)
     waited = attempts.age(attempt)
-    if operation is not None and operation.kind in SETTLING:
+    if operation is not None and (operation.kind in SETTLING or operation.id == attempt.operation_id):
         return Done()
     try:
         remote = await ctx.services.markers.find(str(attempt.marker))

@@ -17,7 +17,7 @@ from server.errors import NovitaError, WrongProvider
 from server.events.event import EventType
 from server.events.log_identity import restored_at
 from server.instances.markers import create_part, derived_marker, marker_of, novita_name, random_marker
-from server.jobs.create_instance import send_timeout, unresolved_timeout
+from server.jobs.creates.make_machine import send_timeout, unresolved_timeout
 from server.jobs.failures import wait_for_provider
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.novita.models import NetworkStorage

@@ -10,7 +10,7 @@ from server.db.tables import Volume
 from server.enums import VolumeStatus
 from server.errors import NovitaError, ProviderNotFound
 from server.events.event import EventType
-from server.jobs.create_instance import unresolved_timeout
+from server.jobs.creates.make_machine import unresolved_timeout
 from server.jobs.failures import wait_for_provider
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.jobs.volumes.create_volume import find_marked

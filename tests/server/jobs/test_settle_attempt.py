@@ -256,7 +256,7 @@ async def test_metrics_count_attempts_in_doubt_and_machines_without_an_instance(
         doubt = (await session.execute(DOUBT)).one()
         machines = {row.origin: row.machines for row in await session.execute(MACHINES)}
     assert (doubt.many, int(doubt.oldest) // 10) == (1, 10)
-    assert machines == {"IN_DOUBT": 1, "ORPHAN": 0, "LOST": 0, "UNMANAGED": 1}
+    assert machines == {"IN_DOUBT": 1, "SECOND": 0, "ORPHAN": 0, "LOST": 0, "UNMANAGED": 1}
     await world.work_until_status(accepted.instance.id, S.READY)
     await reconcile(world.database, world.novita)
     async with world.database.read() as session:

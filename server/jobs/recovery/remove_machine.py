@@ -1,0 +1,74 @@
+"""Removes a machine that its instance no longer needs. It has no other end: the machine would be billed for ever."""
+
+from datetime import timedelta
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.clock import now
+from server.db.tables import Instance, Machine
+from server.errors import NovitaError, ProviderNotFound
+from server.instances import machines
+from server.instances.provider.states import MachineState, state_of
+from server.jobs.failures import wait_for_provider
+from server.jobs.registry import JobContext, growing_pause, handles
+from server.queue.enqueue import enqueue
+from server.queue.handler import Again, Done, Failure, Outcome
+from server.queue.kinds import RemoveMachine
+
+PAUSE_MAX = timedelta(minutes=2)
+POLL_INTERVAL_MAX = timedelta(seconds=10)
+# After the job itself has failed, which is a fault of ours.
+NEXT_JOB_AFTER = timedelta(minutes=5)
+
+
+async def keep_removing(session: AsyncSession, work: RemoveMachine, failure: Failure) -> None:
+    """For `failed`: the machine may exist, so another job goes on."""
+    instance = await session.get_one(Instance, work.instance_id)
+    await enqueue(session, work, project_id=instance.project_id, instance_id=instance.id, after=NEXT_JOB_AFTER)
+
+
+@handles(RemoveMachine, failed=keep_removing)
+async def remove_machine(work: RemoveMachine, ctx: JobContext) -> Outcome:
+    async with ctx.read() as session:
+        machine = await machines.to_remove(session, work.instance_id, work.novita_id)
+    if machine is None or machine.removing_from is None:
+        return Done()
+    waited = now() - machine.removing_from
+    if waited < timedelta(0):
+        return Again(after=-waited)
+    try:
+        is_gone = await _delete_and_look(machine, ctx)
+    except NovitaError as error:
+        return wait_for_provider(error, waited, longest=PAUSE_MAX)
+    if not is_gone:
+        return Again(after=growing_pause(waited, longest=POLL_INTERVAL_MAX))
+    async with ctx.write() as session:
+        await machines.end_removed(session, machine)
+    return Done()
+
+
+async def _delete_and_look(machine: Machine, ctx: JobContext) -> bool:
+    """True when it is gone. Repeating the delete is harmless."""
+    if machine.removal_accepted_at is not None:
+        try:
+            remote = await ctx.novita.instance(machine.novita_id)
+        except ProviderNotFound as error:
+            if error.is_certain_refusal:
+                return True
+        else:
+            if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
+                return state_of(remote) is MachineState.GONE
+    try:
+        await ctx.novita.delete_instance(machine.novita_id)
+    except ProviderNotFound:
+        return await _is_confirmed_missing(machine, ctx)
+    async with ctx.write() as session:
+        await machines.note_removal(session, machine)
+    return False
+
+
+async def _is_confirmed_missing(machine: Machine, ctx: JobContext) -> bool:
+    """One answer proves nothing: two that are GONE_GRACE apart, and the list."""
+    async with ctx.write() as session:
+        missing_for = await machines.note_missing(session, machine)
+    return missing_for >= ctx.settings.gone_grace and not await ctx.services.absences.is_listed(machine.novita_id)

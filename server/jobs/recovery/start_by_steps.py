@@ -1,0 +1,179 @@
+"""Starts an instance by steps: the same machine, the machine on another node, or a new machine.
+
+A clear refusal of the provider leads to the next step. Once a step was accepted, the machine is monitored as after any
+start, and what fails then ends the operation.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from server.clock import now
+from server.db.tables import Attempt, Instance, Operation
+from server.enums import OperationPhase, StartStep
+from server.errors import NovitaError
+from server.instances import attempts, machines, operations, transitions
+from server.instances.placement import Placement
+from server.instances.provider.settle import note_doubt, settle_later
+from server.instances.provider.states import MachineState
+from server.instances.status import has_machine
+from server.jobs.create_instance import requirements_of
+from server.jobs.creates.make_machine import Making, make_machine, resolve_attempt
+from server.jobs.failures import Reason, retry_later
+from server.jobs.migrate_instance import is_migrated, migration
+from server.jobs.provider_call import Loaded, drive
+from server.jobs.registry import JobContext, growing_pause, handles
+from server.jobs.start_instance import is_started, start
+from server.queue.handler import Again, Done, Failure, Outcome
+from server.queue.kinds import StartBySteps
+from server.recovery import steps
+from server.recovery.outcome import back_to
+from server.recovery.relocation import find_places
+
+LEAVING_POLL_MAX = timedelta(seconds=5)
+NO_STEP = Reason("NO_START_STEP", "The provider has no machine for it, and none of the steps makes one.", False)
+
+
+async def fail_start(session: AsyncSession, work: StartBySteps, failure: Failure) -> None:
+    """For `failed`."""
+    await _fail(session, work, Reason(failure.code, failure.message, failure.retryable))
+
+
+@handles(StartBySteps, failed=fail_start)
+async def start_by_steps(work: StartBySteps, ctx: JobContext) -> Outcome:
+    async with ctx.write() as session:
+        operation = await operations.lock_open(session, work.operation_id)
+        if operation is None:
+            return Done()  # superseded or cancelled
+        instance = await transitions.lock(session, work.instance_id)
+        step = steps.current(operation, instance)
+        if step is None:
+            await _fail(session, work, NO_STEP)
+            return Done()
+        if operation.before.get("step") is None:
+            operation = await operations.begin_step(session, operation.id, step)
+            await steps.tell_step(session, instance, operation, step, None)
+
+    async def refused(_loaded: Loaded, reason: Reason, _last_seen: MachineState | None) -> Outcome:
+        return await _go_on(work, step, reason, ctx)
+
+    match step:
+        case StartStep.SAME:
+            return await drive(
+                work, ctx, phase=steps.PHASES[step], is_done=is_started, call=start(ctx), refused=refused
+            )
+        case StartStep.MIGRATE:
+            return await drive(
+                work,
+                ctx,
+                phase=steps.PHASES[step],
+                is_done=is_migrated,
+                call=migration(ctx),
+                waits_for_jobs=True,
+                refused=refused,
+            )
+        case _:
+            return await _relocate(work, ctx)
+
+
+async def _go_on(work: StartBySteps, step: StartStep, reason: Reason, ctx: JobContext) -> Outcome:
+    async with ctx.write() as session:
+        operation = await operations.lock_open(session, work.operation_id)
+        if operation is None:
+            return Done()
+        if await steps.go_on(session, operation, steps.Refusal(step, reason.code, reason.message)):
+            return Again(after=timedelta(0))
+        await _fail(session, work, reason)
+    return Done()
+
+
+async def _relocate(work: StartBySteps, ctx: JobContext) -> Outcome:
+    """Make a new machine by the attempts of a create; linking it retires the old one."""
+    async with ctx.write() as session:
+        operation = await operations.set_phase(session, work.operation_id, OperationPhase.PLACING)
+        if operation is None or operation.phase != OperationPhase.PLACING:
+            return Done()  # an earlier run was killed after it had linked the new machine
+        instance = await transitions.lock(session, work.instance_id)
+        live = await attempts.live_of_instance(session, instance.id)
+        waited = timedelta(0) if live is None else attempts.age(live)
+        past = tuple(await attempts.of_operation(session, operation.id))
+        is_one_leaving = await machines.is_one_leaving(session, instance.id)
+        if live is not None and live.operation_id == operation.id:
+            await note_doubt(session, live)
+    try:
+        if live is not None and live.operation_id == operation.id:
+            return await resolve_attempt(live, waited, ctx)
+        if live is not None or is_one_leaving:
+            # A machine of a former operation may exist, and there are never more than two.
+            return await _wait_for_former(work, operation, ctx)
+        making = _making(work, operation, instance, past, ctx)
+        if instance.volumes and has_machine(instance):
+            return await _release_volumes(work, making, ctx)
+        return await make_machine(making, ctx)
+    except NovitaError as error:
+        return retry_later(error, since=operation.created_at, ctx=ctx, is_look=live is not None)
+
+
+async def _wait_for_former(work: StartBySteps, operation: Operation, ctx: JobContext) -> Outcome:
+    waited = now() - operation.created_at
+    if waited <= ctx.settings.provider_max_wait:
+        return Again(after=growing_pause(waited, longest=LEAVING_POLL_MAX))
+    async with ctx.write() as session:
+        await _fail(session, work, Reason("PROVIDER_BUSY", "Its former machine is still being removed.", True))
+    return Done()
+
+
+async def _release_volumes(work: StartBySteps, making: Making, ctx: JobContext) -> Outcome:
+    """The provider lets one machine have a volume, also one that is stopped: the old one has to go first.
+
+    Only if there is a place for the new one: a start that is refused keeps the machine.
+    """
+    placement = await making.place()
+    async with ctx.write() as session:
+        operation = await operations.lock_open(session, work.operation_id)
+        if operation is None:
+            return Done()
+        if not placement.candidates:
+            await attempts.note_refusals(session, making.instance, operation.id, placement.refusals)
+            message = "No region of its volumes has a matching product in stock."
+            await making.fail(session, Reason("NO_OPTIMAL_PRODUCT_ANY_REGION", message, retryable=True))
+            return Done()
+        cause = transitions.Cause(operation.id, operation.requested_by)
+        none: dict[str, Any] = {"novita_id": None, "novita_status": None, "endpoints": [], "missing_since": None}
+        await transitions.update(session, work.instance_id, cause=cause, **none)
+    return Again(after=timedelta(0))
+
+
+def _making(
+    work: StartBySteps, operation: Operation, instance: Instance, past: tuple[Attempt, ...], ctx: JobContext
+) -> Making:
+    async def place() -> Placement:
+        return await find_places(
+            ctx.catalog,
+            instance,
+            requirements_of(instance),
+            regions=operation.wanted.get("regions"),
+            on_demand_after=bool(operation.wanted.get("on_demand_after")),
+        )
+
+    async def fail(session: AsyncSession, reason: Reason) -> None:
+        await _fail(session, work, reason)
+
+    return Making(work, instance, past, operation.created_at, create=str(operation.id), place=place, fail=fail)
+
+
+async def _fail(session: AsyncSession, work: StartBySteps, reason: Reason) -> None:
+    """End the operation; a machine that it may have made is searched for by a job of its own."""
+    live = await attempts.live_of_instance(session, work.instance_id)
+    operation = await operations.fail(
+        session, work.operation_id, code=reason.code, message=reason.message, retryable=reason.retryable
+    )
+    if operation is None:
+        return
+    instance = await transitions.lock(session, work.instance_id)
+    to, fields = back_to(operation, instance, reason.code, reason.message)
+    cause = transitions.Cause(operation.id, operation.requested_by)
+    await transitions.transition(session, instance.id, to, cause=cause, **fields)
+    if live is not None and live.operation_id == work.operation_id:
+        await settle_later(session, live, instance)

@@ -1,0 +1,126 @@
+"""A storm: many spot machines are reclaimed at once while workers die. `make recovery-storm MANY=200` is long."""
+
+import asyncio
+import os
+import random
+from collections import defaultdict
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from server.enums import Billing, InstanceStatus
+from server.instances.provider.reconcile import reconcile
+from server.instances.recovery.spec import Recovery
+from server.novita.client import NovitaClient
+from server.simulator import lifecycle
+from tests.support.accounting import machines_unaccounted
+from tests.support.lifecycle import hasten, rescue
+from tests.support.waiting import until
+from tests.support.world import World
+
+MANY = int(os.environ.get("RECOVERY_STORM", "5"))
+SEED = 2030
+DEATHS = max(3, MANY // 10)
+ALL = Recovery(allow_data_loss=True)
+
+
+class DyingNow(NovitaClient):
+    """Its process ends right after the provider has accepted a change."""
+
+    async def create_instance(self, *args: Any, **options: Any) -> str:
+        await super().create_instance(*args, **options)
+        raise asyncio.CancelledError
+
+    async def start_instance(self, *args: Any, **options: Any) -> None:
+        await super().start_instance(*args, **options)
+        raise asyncio.CancelledError
+
+    async def migrate_instance(self, *args: Any, **options: Any) -> None:
+        await super().migrate_instance(*args, **options)
+        raise asyncio.CancelledError
+
+    async def delete_instance(self, *args: Any, **options: Any) -> None:
+        await super().delete_instance(*args, **options)
+        raise asyncio.CancelledError
+
+
+async def work(world: World, rng: random.Random, deaths: list[int]) -> None:
+    """One run of a worker, which dies now and then in the middle of a call."""
+    await world.hurry()
+    if deaths[0] > 0 and rng.random() < 0.5:
+        world.novita.__class__ = DyingNow
+    try:
+        await world.work_once()
+    except asyncio.CancelledError:
+        deaths[0] -= 1
+        await rescue(world)
+    finally:
+        world.novita.__class__ = NovitaClient
+
+
+async def count(world: World, status: str) -> int:
+    return await world.value("SELECT count(*) FROM instance WHERE status = $1", status)
+
+
+async def serving_at_every_event(world: World) -> list[str]:
+    """Instances whose events show a version twice or out of order, or a machine that serves two of them."""
+    problems: list[str] = []
+    owners: dict[str, set[UUID]] = defaultdict(set)
+    for row in await world.rows("SELECT id FROM instance"):
+        version = 0
+        for event in await world.events(row["id"]):
+            snapshot = event.data.get("instance")
+            if snapshot is None:
+                continue
+            if snapshot["version"] < version:
+                problems.append(f"{row['id']}: version {snapshot['version']} after {version}")
+            version = snapshot["version"]
+            if snapshot["novita_id"] is not None:
+                owners[snapshot["novita_id"]].add(row["id"])
+    return problems + [f"{machine} served {len(ids)} instances" for machine, ids in owners.items() if len(ids) > 1]
+
+
+@pytest.mark.timeout(1800)
+async def test_every_instance_comes_back_once_and_no_machine_is_left(world: World):
+    rng, deaths = random.Random(SEED), [DEATHS]
+    world.stock("*", 10 * MANY)
+    for number in range(MANY):
+        await world.create(f"storm-{number}", billing=Billing.SPOT, recovery=ALL)
+
+    async def all_ready() -> bool:
+        await world.hurry()
+        await world.work_once()
+        return await count(world, InstanceStatus.READY) == MANY
+
+    await until(all_ready, within=1200)
+    simulated = world.simulator.world
+    clusters = sorted({machine.cluster_id for machine in world.machines()})
+    simulated.set_dialect(simulated.dialect.changed({"starts_reclaimed": False}))
+    for machine in world.machines():
+        lifecycle.reclaim(simulated, machine, notice=0)
+    hasten(world)
+    for cluster in clusters:
+        world.stock(cluster, MANY // 2)  # half of them have to go elsewhere
+    await reconcile(world.database, world.novita)
+    assert await count(world, InstanceStatus.EXITED) == MANY
+
+    async def all_back() -> bool:
+        await work(world, rng, deaths)
+        left = await world.value("SELECT count(*) FROM machine WHERE removing_from IS NOT NULL AND ended_at IS NULL")
+        return left == 0 and await count(world, InstanceStatus.READY) == MANY
+
+    await until(all_back, within=1200)
+    hasten(world)
+    await reconcile(world.database, world.novita)
+
+    assert deaths[0] < DEATHS
+    assert await serving_at_every_event(world) == []
+    assert await machines_unaccounted(world) == []
+    serving = {row["novita_id"] for row in await world.rows("SELECT novita_id FROM instance")}
+    assert {machine.id for machine in world.machines()} == serving
+    assert len(serving) == MANY
+    assert await world.value("SELECT count(*) FROM machine WHERE ended_at IS NULL") == MANY
+    ids = [row["id"] for row in await world.rows("SELECT id FROM instance")]
+    types = [each for id in ids for each in await world.event_types(id)]
+    assert types.count("instance.orphan_found") == 0
