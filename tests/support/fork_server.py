@@ -44,9 +44,20 @@ class ForkedProcess:
         return self._returncode
 
     async def wait(self) -> int:
-        while (code := self.returncode) is None:  # noqa: ASYNC110 - several may wait, on any event loop
-            await asyncio.sleep(0.005)
+        while (code := self.returncode) is None:
+            await self._report()
         return code
+
+    async def _report(self) -> None:
+        """Wait until the pipe has the exit code. By a descriptor of its own: several may wait, on any event loop."""
+        loop, end = asyncio.get_running_loop(), os.dup(self._end)
+        is_there = asyncio.Event()
+        loop.add_reader(end, is_there.set)
+        try:
+            await is_there.wait()
+        finally:
+            loop.remove_reader(end)
+            os.close(end)
 
     def send_signal(self, number: int) -> None:
         if self.returncode is None:
