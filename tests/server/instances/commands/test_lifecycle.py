@@ -57,7 +57,7 @@ async def test_a_failed_instance_without_a_machine_can_only_be_renamed_and_delet
         with pytest.raises(IllegalTransition):
             await ask(world, kind, instance.id)
 
-    assert actions(InstanceStatus.FAILED, has_machine=False) == [OperationKind.UPDATE, OperationKind.DELETE]
+    assert actions(InstanceStatus.FAILED, has_machine=False) == (OperationKind.UPDATE, OperationKind.DELETE)
     await update_instance(world.database, Target(instance.id), UpdateDraft(name="renamed"), by=world.caller)
     assert (await world.instance(instance.id))["name"] == "renamed"
 
@@ -241,13 +241,13 @@ async def test_a_start_whose_image_can_not_be_pulled_fails_with_the_reason(world
 
     assert (operation["status"], operation["error_code"]) == ("FAILED", "IMAGE_PULL_FAILED")
     assert await status_of(world, instance_id) == "FAILED"
-    assert actions(InstanceStatus.FAILED, has_machine=True) == [
+    assert actions(InstanceStatus.FAILED, has_machine=True) == (
         OperationKind.STOP,
         OperationKind.RESTART,
         OperationKind.MIGRATE,
         OperationKind.UPDATE,
         OperationKind.DELETE,
-    ]
+    )
 
 
 @pytest.mark.parametrize("kind", ASKED)
