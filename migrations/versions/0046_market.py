@@ -1,0 +1,78 @@
+"""Adds the market: offers, their changes, and when each place was read."""
+
+from alembic import op
+
+revision = "0046"
+down_revision = "0045"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.execute("SET LOCAL lock_timeout = '5s'")
+    op.execute("""
+        CREATE TABLE IF NOT EXISTS market_place (
+            region text NOT NULL,
+            mode text NOT NULL,
+            gpu_count smallint NOT NULL,
+            cluster_id text NOT NULL,
+            asked_at timestamptz,
+            seen_at timestamptz,
+            wanted_at timestamptz,
+            watched_until timestamptz,
+            CONSTRAINT market_place_pkey PRIMARY KEY (region, mode, gpu_count)
+        )
+    """)
+    op.execute("""
+        CREATE TABLE IF NOT EXISTS market_call (
+            id bigint GENERATED ALWAYS AS IDENTITY,
+            at timestamptz NOT NULL,
+            CONSTRAINT market_call_pkey PRIMARY KEY (id)
+        )
+    """)
+    op.execute("""
+        CREATE TABLE IF NOT EXISTS offer (
+            region text NOT NULL,
+            product_id text NOT NULL,
+            mode text NOT NULL,
+            gpu_count smallint NOT NULL,
+            cluster_id text NOT NULL,
+            product_name text NOT NULL,
+            price_e5 bigint,
+            is_available boolean NOT NULL,
+            inventory text,
+            min_rootfs_gb bigint,
+            max_rootfs_gb bigint,
+            is_listed boolean NOT NULL DEFAULT true,
+            product jsonb NOT NULL,
+            seen_at timestamptz NOT NULL,
+            changed_at timestamptz NOT NULL,
+            CONSTRAINT offer_pkey PRIMARY KEY (region, product_id, mode, gpu_count)
+        )
+    """)
+    op.execute("CREATE INDEX IF NOT EXISTS offer_by_name ON offer (product_name, gpu_count)")
+    op.execute("""
+        CREATE TABLE IF NOT EXISTS offer_change (
+            id bigint GENERATED ALWAYS AS IDENTITY,
+            region text NOT NULL,
+            product_id text NOT NULL,
+            product_name text NOT NULL,
+            mode text NOT NULL,
+            gpu_count smallint NOT NULL,
+            price_e5 bigint,
+            is_available boolean NOT NULL,
+            inventory text,
+            at timestamptz NOT NULL,
+            CONSTRAINT offer_change_pkey PRIMARY KEY (id)
+        )
+    """)
+    op.execute(
+        "CREATE INDEX IF NOT EXISTS offer_change_of_offer ON offer_change (product_name, region, mode, gpu_count, at)"
+    )
+    op.execute("CREATE INDEX IF NOT EXISTS offer_change_by_time ON offer_change (at)")
+
+
+def downgrade() -> None:
+    op.execute("SET LOCAL lock_timeout = '5s'")
+    for table in ("offer_change", "offer", "market_call", "market_place"):
+        op.execute(f"DROP TABLE {table}")
