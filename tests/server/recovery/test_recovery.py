@@ -246,7 +246,7 @@ async def test_nothing_is_recovered_while_the_provider_can_not_be_read(world: Wo
     assert world.made() == 1
 
 
-async def test_unreadable_provider_and_failing_probes_recover_nothing(world: World):
+async def test_an_unreadable_provider_recovers_nothing(world: World):
     instance_id, _ = await ready(world)
     world.outage()
     for _ in range(3):
