@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from server.jobs import registry
-from server.queue import kinds
+from server.queue import kinds, work
 from server.queue.enqueue import BURST_MAX, DELAY_MAX, JOBS_PER_SECOND, PRIORITY_DELAY
 from server.queue.runner import LOSSES_MAX
 from tests.support.world import World
@@ -31,7 +31,7 @@ def page() -> Iterator[ModuleType]:
     yield module
     del sys.modules[module.__name__]
     del registry._registered[module.LabelInstance]
-    del kinds._by_kind["LABEL_INSTANCE"]
+    del work._by_kind["LABEL_INSTANCE"]
 
 
 async def test_the_example_of_a_new_kind_passes_its_own_tests(page: ModuleType, whole_world: World):
