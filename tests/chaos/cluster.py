@@ -286,10 +286,10 @@ async def _start_processes(stage: Cluster, seed: int, stack: AsyncExitStack) -> 
             "WEBHOOK_SIGNING_KEY": stage.secrets.signing_key,
             "CHAOS_RUNS": str(stage.runs),
         }
-        arguments: tuple[str, ...] = ("worker",)
+        arguments: tuple[str, ...] = ("-m", "tests.chaos.launch", "worker")
         if name in APIS:
             stage.ports[name] = free_port()
-            arguments = ("serve", "--port", str(stage.ports[name]))
+            arguments = ("-m", "tests.chaos.launch", "serve", "--port", str(stage.ports[name]))
         stage.networks[name] = ways
         process = stage.processes[name] = ManagedProcess(
             name, arguments, environment, stage.home / name.replace(" ", "-")

@@ -24,7 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 import server.clock
 import server.instances.limits.spec as limits
 import server.jobs.reconcile as reconcile_job
-from server.cli.main import main as run_command
+from server.cli.main import main
 from server.queue.claim import Claim
 from server.queue.exchange import ClaimedJob
 from server.queue.runner import Result, Runner
@@ -132,13 +132,9 @@ def allow_short_lifetimes() -> None:
     limits.SHORTEST = limits.SHORTEST_HEARTBEAT = timedelta(seconds=3)
 
 
-def main() -> None:
+if __name__ == "__main__":
     shift_the_clock(Path(os.environ.pop("CHAOS_CLOCK")))
     record_runs(Path(os.environ.pop("CHAOS_RUNS")))
     record_writes()
     allow_short_lifetimes()
-    run_command()
-
-
-if __name__ == "__main__":
     main()

@@ -4,16 +4,15 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import psutil
 
-from tests.support.fork_server import ROOT, ForkedProcess, fork_server
+from tests.support.processes import ROOT
 
-LAUNCHER = "tests.chaos.launch"
 RESTART_PAUSE = 0.3  # seconds; a real process manager is no faster
 IS_READY = (b"worker.ready", b"api.ready", b" is ready")
 
@@ -41,7 +40,7 @@ class ManagedProcess:
     slow_ends: list[str] = field(default_factory=list[str])
     peak_bytes: int = 0
     _other_environment: dict[str, str | None] = field(default_factory=dict[str, str | None])
-    _process: ForkedProcess | None = None
+    _process: asyncio.subprocess.Process | None = None
     _keeper: "asyncio.Task[None] | None" = None
     _is_expected: bool = False
     _is_over: bool = False
@@ -159,10 +158,16 @@ class ManagedProcess:
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         self._began = time.monotonic()
         environment = {**self.environment, **self._other_environment, "CHAOS_CLOCK": str(self.clock)}
-        given = {name: value for name, value in environment.items() if value is not None}
         with self.log.open("ab") as log:
-            start = partial(fork_server().start, self.arguments, folder=ROOT, env=given, module=LAUNCHER)
-            self._process = await asyncio.to_thread(start, out=log.fileno(), err=log.fileno())
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *self.arguments,
+                cwd=ROOT,
+                env={name: value for name, value in environment.items() if value is not None},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     async def _keep(self) -> None:
         """Start it again whenever it ends. One that could not start, for want of a database, is no crash."""

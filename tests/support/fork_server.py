@@ -19,12 +19,10 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 IMPORTED = ("up", "roles", "simulate", "doctor", "main")  # of server.cli
-COMMAND = "server.cli.main"
 REQUEST_MAX = 1_000_000  # bytes
 
 
@@ -81,11 +79,8 @@ class ForkServer:
         self._turn = threading.Lock()
         atexit.register(self._close)
 
-    def start(
-        self, args: tuple[str, ...], *, folder: Path, env: dict[str, str], out: int, err: int, module: str = COMMAND
-    ) -> ForkedProcess:
-        """Run `main()` of the module with these arguments."""
-        request = json.dumps({"args": args, "folder": str(folder), "env": env, "module": module}).encode()
+    def start(self, args: tuple[str, ...], *, folder: Path, env: dict[str, str], out: int, err: int) -> ForkedProcess:
+        request = json.dumps({"args": args, "folder": str(folder), "env": env}).encode()
         end, reported = os.pipe()
         try:
             with self._turn:
@@ -122,14 +117,12 @@ def _serve(requests: socket.socket) -> None:
             if not request:
                 return
             out, err, reported = handed_over
-            wanted = json.loads(request)
-            module = importlib.import_module(wanted["module"])  # before the fork: the next one has it already
             pid = os.fork()
             if pid == 0:
                 requests.close()
                 for each in (reported, *running, *(end for _, end in running.values())):
                     os.close(each)
-                _become(wanted, module, out, err)
+                _become(json.loads(request), out, err)
             requests.send(str(pid).encode())
             os.close(out)
             os.close(err)
@@ -138,7 +131,7 @@ def _serve(requests: socket.socket) -> None:
             poll.register(watched, select.POLLIN)
 
 
-def _become(request: dict[str, Any], module: ModuleType, out: int, err: int) -> None:
+def _become(request: dict[str, Any], out: int, err: int) -> None:
     os.dup2(out, 1)
     os.dup2(err, 2)
     os.close(out)
@@ -148,7 +141,7 @@ def _become(request: dict[str, Any], module: ModuleType, out: int, err: int) -> 
     os.environ.update(request["env"])
     random.seed()  # or all of them would draw the same numbers
     sys.argv = ["pilotlight", *request["args"]]
-    module.main()
+    importlib.import_module("server.cli.main").main()
     sys.exit(0)
 
 
