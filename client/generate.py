@@ -4,7 +4,6 @@ models.py, inputs.py and documents.py come from the schema and from operations.g
 """
 
 import ast
-import keyword
 import re
 import subprocess
 import sys
@@ -318,7 +317,7 @@ def inputs(schema: GraphQLSchema) -> str:
 
 def input_class(name: str, kind: GraphQLInputObjectType, filled: set[str]) -> list[str]:
     fields = {each: field for each, field in kind.fields.items() if each not in filled}
-    if any(keyword.iskeyword(each) for each in fields):  # a keyword: only the functional form can have it
+    if any(each == "in" for each in fields):  # a keyword: only the functional form can have it
         items = ", ".join(f'"{snake(each)}": {input_type(field.type)!r}' for each, field in fields.items())
         return [f'{name} = TypedDict("{name}", {{{items}}}, total=False)', f'"""{kind.description}"""', ""]
     lines = [f"class {name}(TypedDict, total=False):", f'    """{kind.description}"""', ""]

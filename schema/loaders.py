@@ -1,7 +1,7 @@
 """DataLoaders, one per relation and request: the children of a list cost one query."""
 
 from collections.abc import Awaitable, Callable, Collection
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
@@ -40,8 +40,6 @@ from server.instances.create_line import CreateLine, Place
 from server.instances.limits.policy import Policy, read_policies
 from server.instances.queries import fast_page
 from server.instances.queries import operations as reads
-from server.market.history import read_available_for
-from server.market.tape import OfferKey
 from server.probes.results import read_results
 from server.queue.queries import JobView, get_jobs
 from server.spend.budgets import get_budgets
@@ -130,13 +128,6 @@ class Loaders:
         async with self._database.read() as session:
             by_id = await machines.of_instances(session, instance_ids)
         return [by_id[id] for id in instance_ids]
-
-    @_loader
-    async def available_for(self, offers: list[tuple[OfferKey, str]]) -> list[timedelta]:
-        """How long each offer was available in the last 30 days; the key has the name of its product with it."""
-        async with self._database.read() as session:
-            by_key = await read_available_for(session, dict(offers))
-        return [by_key[key] for key, _ in offers]
 
     @_loader
     async def spend(self, instance_ids: list[UUID]) -> list[InstanceSpend]:

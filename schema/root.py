@@ -33,7 +33,6 @@ from schema.queries.events import EventQueries
 from schema.queries.fleet import FleetQueries
 from schema.queries.instances import InstanceQueries
 from schema.queries.jobs import JobQueries
-from schema.queries.market import MarketQueries
 from schema.queries.metrics import MetricsQueries
 from schema.queries.node import NodeQueries
 from schema.queries.operations import OperationQueries
@@ -64,7 +63,6 @@ class Query(
     MetricsQueries,
     SpendQueries,
     AuditQueries,
-    MarketQueries,
 ):
     pass
 

@@ -1,6 +1,5 @@
 """The subscriptions. Every message made from the event log carries its cursor."""
 
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,6 @@ from schema.types.fleet import FleetStats
 from schema.types.instance import Instance
 from schema.types.job import JobStats
 from schema.types.log import InstanceLog
-from schema.types.market.offer import MarketFilter, MarketOffer
 from schema.types.operation import Operation
 from schema.types.spend.report import SpendSummary
 from server.db import tables
@@ -34,11 +32,9 @@ from server.instances.events import restored
 from server.instances.queries import instances, operations
 from server.instances.queries.fleet import fleet_stats
 from server.instances.queries.log import LogKind, LogPart, log_address
-from server.market.queries import read_offers, watch_offers
 from server.queue.queries import job_stats
 from server.spend.report import read_summaries
 
-WATCH_INTERVAL = 20.0  # seconds; shorter than half of the time for which a watch holds
 Row = TypeVar("Row", tables.Instance, tables.Operation)
 
 
@@ -186,31 +182,6 @@ class Subscription:
 
         return _stream(
             StatsSource(read, same=lambda one, other: one.summary.open_entries == other.summary.open_entries)
-        )
-
-    @strawberry.subscription(
-        description="All matching offers now, and again whenever one of them changes, at most once a second. While "
-        "something subscribes to them, they are read every MARKET_HOT.",
-        extensions=[Requires(Role.READER)],
-    )
-    async def market(
-        self, info: Info, filter: Annotated[MarketFilter | None, Which] = None
-    ) -> AsyncGenerator[list[MarketOffer]]:
-        context, wanted = info.context, (filter or MarketFilter()).to_domain()
-        watched_at = float("-inf")
-
-        async def read() -> list[MarketOffer]:
-            nonlocal watched_at
-            if time.monotonic() > watched_at + WATCH_INTERVAL:
-                clusters = await context.services.catalog.regions()
-                async with context.write() as session:
-                    await watch_offers(session, wanted, clusters)
-                watched_at = time.monotonic()
-            async with context.read() as session:
-                return [MarketOffer.of(offer) for offer in await read_offers(session, wanted)]
-
-        return _stream(
-            StatsSource(read, same=lambda one, other: [each.state for each in one] == [each.state for each in other])
         )
 
     @strawberry.subscription(

@@ -36,8 +36,6 @@ from server.instances.provider.reader import ProviderReader
 from server.instances.queries.log import LogReader
 from server.jobs.registry import Services, all_handlers
 from server.lifetimes.heartbeat import Heartbeats
-from server.market.follow import follow_market
-from server.market.listing import TapeListings
 from server.novita.client import NovitaClient
 from server.novita.transport.retry import RetryPolicy
 from server.observe import tracing
@@ -51,7 +49,6 @@ from server.queue.kinds import (
     CheckBudgets,
     CheckHealth,
     CleanUp,
-    PollMarket,
     ProbeWatched,
     Reconcile,
     SendProjectWebhook,
@@ -132,7 +129,6 @@ class Runtime:
             template_ttl=settings.template_cache_ttl,
             stale_for=settings.provider_max_wait,  # as long as an accepted create waits for the provider
             caches=self.caches,
-            tape=TapeListings(self.database, max_age=settings.product_cache_ttl),
         )
         live_reads = LiveReads(
             per_token=settings.live_reads_per_token,
@@ -198,8 +194,6 @@ class Runtime:
         self._stack.push_async_callback(self.poller.close)
         self.notifier.start()
         self._stack.push_async_callback(self.notifier.stop)
-        following = follow_market(self.database, self.notifier, self.catalog.forget_products)
-        self._stack.callback(asyncio.create_task(following, name="market").cancel)
         # Every process may become the sequencer, so the log continues as long as one process of any kind runs.
         if self._beside is None:
             self.sequencer.start()
@@ -254,7 +248,6 @@ class Runtime:
             Recurring(WatchHealth(), every=WATCH_INTERVAL),
             Recurring(UpdateEstimates(), every=ESTIMATES_INTERVAL),
             Recurring(CheckBudgets(), every=BUDGETS_INTERVAL),
-            Recurring(PollMarket(), every=min(self.settings.market_hot, self.settings.market_cold)),
         ]
         self._start_worker(handlers, concurrency=self.settings.max_concurrent_jobs, recurring=recurring)
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -58,12 +58,6 @@ class Products:
         )
 
 
-class Tape(Protocol):
-    """What the market's poller has read; see `server.market`."""
-
-    async def read(self, clusters: Sequence[Cluster], *, mode: str, gpu_count: int) -> Sequence[Product] | None: ...
-
-
 def _key(cluster_id: str | None, billing_mode: str, gpu_count: int) -> str:
     if gpu_count == 0:
         return f"{cluster_id or '*'} cpu"
@@ -85,10 +79,8 @@ class Catalog:
         template_ttl: timedelta,
         stale_for: timedelta = timedelta(0),
         caches: Caches | None = None,
-        tape: Tape | None = None,
     ) -> None:
         self._novita = novita
-        self._tape = tape
         caches = caches or Caches()
         self._regions: DatedCache[Sequence[Cluster]] = caches.dated(
             REGIONS, tuple[Cluster, ...], ttl=product_ttl, stale_for=stale_for, max_size=1
@@ -121,9 +113,6 @@ class Catalog:
         """
 
         async def load(name: str | None = None) -> Sequence[Product]:
-            listed = await self._on_tape(cluster_id, billing_mode, gpu_count)
-            if listed is not None:
-                return [product for product in listed if name in (None, product.name)]
             if gpu_count == 0:
                 return await self._cpu_products(cluster_id)
             return await self._novita.products(
@@ -138,18 +127,6 @@ class Catalog:
         if entry.value.forgotten:
             entry = await self._remembered(key, entry, load)
         return Dated(entry.value.items, entry.fetched_at, entry.is_stale)
-
-    async def _on_tape(self, cluster_id: str | None, billing_mode: str, gpu_count: int) -> Sequence[Product] | None:
-        """The products as the market's poller has seen them lately; None if it has not."""
-        if self._tape is None:
-            return None
-        clusters = [cluster for cluster in await self.regions() if cluster_id in (None, cluster.id)]
-        mode = BILLING_MODES[1] if gpu_count == 0 else billing_mode
-        return await self._tape.read(clusters, mode=mode, gpu_count=gpu_count) if clusters else None
-
-    async def forget_products(self) -> None:
-        """The market has changed: read the tape again."""
-        await self._products.clear()
 
     def is_cached(self, *, template_id: str | None = None) -> bool:
         """Whether the regions, and the template if given, are cached."""

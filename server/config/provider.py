@@ -86,15 +86,6 @@ class ProviderSettings(SettingsGroup):
     fleet_cache_ttl: Duration = Field(
         default=timedelta(seconds=30), description="TTL of the provider's instance list in `fleet`."
     )
-    market_hot: Duration = Field(
-        default=timedelta(seconds=15),
-        description="How often an offer is read that a subscriber watches.",
-    )
-    market_cold: Duration = Field(default=timedelta(minutes=5), description="How often other offers are read.")
-    market_calls: int = Field(
-        default=20, ge=1, description="Provider calls per minute that read offers, by all processes together."
-    )
-    market_retention: Duration = Field(default=timedelta(days=90), description="How long changes of offers are kept.")
     redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
         default=None, description="Redis, to share the caches between processes. Without it, each process has its own."
     )

@@ -26,10 +26,6 @@ LEDGER_REPAIRS = Counter("pilotlight_ledger_repairs", "Entries of the ledger tha
 BUDGET_REFUSALS = Counter("pilotlight_budget_refusals", "Requests that a budget or a quota refused.")
 BUDGET_ENDS = Counter("pilotlight_budget_ends", "Stops and deletes that a budget began.", "action")
 
-# The market.
-MARKET_LOOKS = Counter("pilotlight_market_looks", "Lists of offers that were read from the provider.")
-MARKET_CHANGES = Counter("pilotlight_market_changes", "Changes of price or stock that these lists showed.")
-
 # The provider.
 CALLS = Histogram("pilotlight_provider_call_seconds", "Calls to the provider, each try by itself.", "route", "outcome")
 RETRIES = Counter("pilotlight_provider_retries", "Calls that were tried again.", "route")

@@ -287,16 +287,6 @@ class CheckBudgets(Work):
 
 
 @dataclass(frozen=True, slots=True)
-class PollMarket(Work):
-    """Read the provider's offers, place by place, and write what changed; one job for all processes."""
-
-    kind = "POLL_MARKET"
-    concurrency = 1
-    max_attempts = 100  # for errors of our own; the next one is enqueued after MARKET_COLD
-    is_cancellable = False
-
-
-@dataclass(frozen=True, slots=True)
 class UpdateEstimates(Work):
     """Correct the estimates of creates that wait in line, where the line has become faster or slower."""
 

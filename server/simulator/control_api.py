@@ -52,8 +52,6 @@ def control_actions(world: World) -> dict[tuple[str, str], Action]:
         ("POST", "/products"): control.add_product,
         ("GET", "/stock"): control.show_stock,
         ("POST", "/stock"): control.set_stock,
-        ("GET", "/plan"): control.show_plan,
-        ("POST", "/plan"): control.set_plan,
         ("POST", "/balance"): control.set_balance,
         ("POST", "/speed"): control.set_speed,
         ("POST", "/reclaim"): control.reclaim,
@@ -191,17 +189,6 @@ class ControlApi:
         for product, cluster in matching:
             self._world.set_stock(product, cluster, free)
         return self.show_stock(body, key)
-
-    def show_plan(self, body: JsonObject, key: str) -> object:
-        """What is planned, and the record of every change of stock and price so far."""
-        return self._world.market.to_json()
-
-    def set_plan(self, body: JsonObject, key: str) -> object:
-        """Change stock and price at simulated times: `at` is in seconds from now; `price` is optional."""
-        self._world.market.add(validation.objects(body, "plan", most=10_000))
-        if self._world.on_plan is not None:
-            self._world.on_plan()
-        return self.show_plan(body, key)
 
     def set_balance(self, body: JsonObject, key: str) -> object:
         """In ten-thousandths of a dollar. Machines are charged to it, unless `charged` is false. Without balance,

@@ -90,10 +90,6 @@ QUERY_TABLE: dict[str, Row] = {
     "fleet": Row(Least.READER),
     "fleetStats": Row(Least.READER),
     "spend": Row(Least.READER),
-    "market": Row(Least.READER),
-    "offerHistory": Row(
-        Least.READER, lambda _: {"productName": "RTX 4090 24GB", "region": "AS-SGP-02", "billingMode": "SPOT"}
-    ),
     "events": Row(Least.READER, lambda it: {"filter": {"ids": [it.ready, it.busy]}}),
     "job": Row(Least.READER, lambda it: {"id": it.job}),
     "jobs": Row(Least.READER, lambda it: {"filter": {"instanceId": it.busy}}),
@@ -176,7 +172,6 @@ SUBSCRIPTION_TABLE: dict[str, Row] = {
     "operationUpdated": Row(Least.READER, lambda it: {"id": it.operation}),
     "fleetStats": Row(Least.READER),
     "spend": Row(Least.READER),
-    "market": Row(Least.READER),
     "jobStats": Row(Least.READER),
 }
 
@@ -298,8 +293,6 @@ async def test_a_subscription_is_open_to_permitted_callers(callers: Callers, nam
                 assert (await socket.error())["code"] == expected, who
             elif name in ("instanceEvents", "projectEvents"):
                 assert await socket.is_silent(), who
-            elif name == "market":  # nothing was read yet
-                assert await socket.next(name) == [], who
             elif who == "SERVER" and given:  # what is asked for is another project's
                 assert (await socket.error())["code"].endswith("_NOT_FOUND"), who
             else:

@@ -258,11 +258,6 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "server/login/test_forged.py": {
         "test_a_right_token_logs_in_and_its_code_is_redeemed_with_the_verifier": ("oidc_groups_claim",),
     },
-    "server/market/test_tape.py": {
-        "test_hot_and_cold_places_are_read_as_often_as_the_settings_say": ("market_hot", "market_cold"),
-        "test_calls_of_all_processes_stay_within_the_limit_of_a_minute": ("market_calls",),
-        "test_old_changes_are_deleted_but_not_the_one_that_is_still_true": ("market_retention",),
-    },
     "server/mcp/test_tools.py": {
         "test_instances_without_an_end_are_created_if_the_setting_says_so": ("mcp_require_lifetime",),
     },

@@ -7,7 +7,6 @@ from server.db.tables.instance import Attempt, IdempotencyKey, Instance, Operati
 from server.db.tables.instance_row import InstanceLike, InstanceRow
 from server.db.tables.job import Job, JobHistory, JobPause, JobSchedule, JobWorker
 from server.db.tables.machine import Machine
-from server.db.tables.market import MarketCall, MarketPlace, Offer, OfferChange
 from server.db.tables.policy import LifetimePolicy, MetricsReading
 from server.db.tables.probe import HealthWatch, ProbeResult
 from server.db.tables.provider import ProviderBalance, ProviderBudget, ProviderIdentity, ProviderObject, UnlinkedCount
@@ -83,11 +82,7 @@ __all__ = [
     "LifetimePolicy",
     "LoggedEvent",
     "Machine",
-    "MarketCall",
-    "MarketPlace",
     "MetricsReading",
-    "Offer",
-    "OfferChange",
     "Operation",
     "OperationLike",
     "OperationRow",

@@ -24,8 +24,6 @@ from server.instances.placement import Candidate, Placement
 from server.instances.provider.settle import end_absent, link_created
 from server.jobs.failures import Reason
 from server.jobs.registry import JobContext, growing_pause
-from server.market import tape
-from server.market.tape import OfferKey
 from server.novita import models
 from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import OperationWork
@@ -159,18 +157,12 @@ async def _not_created(attempt: Attempt, error: NovitaError, making: Making, ctx
             reason_code=error.code if can_wait else code,
             reason_message=error.message,
         )
-        if isinstance(error, InsufficientResource):
-            await tape.mark_empty(session, _offer_of(making.instance, attempt))
         if not error.tries_next and not can_wait:
             await making.fail(session, Reason(error.code, error.message, error.retryable))
             return Done()
     if can_wait:
         raise error
     return Again(after=timedelta(0))
-
-
-def _offer_of(instance: Instance, attempt: Attempt) -> OfferKey:
-    return OfferKey(attempt.region, str(attempt.product_id), str(attempt.billing_mode), instance.gpu_count)
 
 
 def _has_timed_out(since: datetime, ctx: JobContext) -> bool:
