@@ -1,7 +1,7 @@
 """The simulated provider's clusters and products, with moving prices and limited stock."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 
@@ -88,6 +88,10 @@ class Catalog:
         self.taken = dict.fromkeys(self.total, 0)
         self._seed = seed
         self._drift = drift
+        # Called when the number of free GPUs changes.
+        self.on_stock: Callable[[str, str], None] | None = None
+        # Prices that a plan has set, by product and cluster; both modes, without drift.
+        self.planned_prices: dict[tuple[str, str], int] = {}
 
     def add(self, product: Product) -> None:
         self.products[product.id] = product
@@ -110,17 +114,27 @@ class Catalog:
         if self.free(product_id, cluster_id) < count:
             return False
         self.taken[product_id, cluster_id] += count
+        self._changed(product_id, cluster_id)
         return True
 
     def give_back(self, product_id: str, cluster_id: str, count: int) -> None:
         self.taken[product_id, cluster_id] -= count
+        self._changed(product_id, cluster_id)
+
+    def _changed(self, product_id: str, cluster_id: str) -> None:
+        if self.on_stock is not None:
+            self.on_stock(product_id, cluster_id)
 
     def set_stock(self, product_id: str, cluster_id: str, free: int) -> None:
         """Make `free` GPUs free now, whatever is taken."""
         self.total[product_id, cluster_id] = self.taken[product_id, cluster_id] + free
+        self._changed(product_id, cluster_id)
 
-    def price(self, product: Product, mode: str, now: float) -> int:
-        """The current price of one GPU-hour; each mode drifts separately around its base."""
+    def price(self, product: Product, mode: str, now: float, cluster_id: str = "") -> int:
+        """The current price of one GPU-hour; each mode drifts separately around its base, unless a plan has set it."""
+        planned = self.planned_prices.get((product.id, cluster_id))
+        if planned is not None:
+            return planned
         base = product.spot_price if mode == "spot" else product.price
         if not base or not self._drift:
             return base

@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from server.simulator import lifecycle, validation
 from server.simulator.billing.account import set_balance
+from server.simulator.billing.bills import billed_times
 from server.simulator.catalog import Product
 from server.simulator.dialect import BadDialect
 from server.simulator.faults import Fault, FaultKind
@@ -43,6 +44,7 @@ def control_actions(world: World) -> dict[tuple[str, str], Action]:
         ("GET", "/state"): control.state,
         ("GET", "/machines"): control.machines,
         ("GET", "/volumes"): control.volumes,
+        ("GET", "/bills"): lambda body, key: {"bills": billed_times(world)},
         ("GET", "/faults"): control.show_faults,
         ("POST", "/faults"): control.set_faults,
         ("DELETE", "/faults"): control.clear_faults,
@@ -52,6 +54,8 @@ def control_actions(world: World) -> dict[tuple[str, str], Action]:
         ("POST", "/products"): control.add_product,
         ("GET", "/stock"): control.show_stock,
         ("POST", "/stock"): control.set_stock,
+        ("GET", "/plan"): control.show_plan,
+        ("POST", "/plan"): control.set_plan,
         ("POST", "/balance"): control.set_balance,
         ("POST", "/speed"): control.set_speed,
         ("POST", "/reclaim"): control.reclaim,
@@ -94,6 +98,7 @@ class ControlApi:
                     "name": each.name,
                     "status": each.status,
                     "rootfsSize": each.rootfs_size,
+                    "pricePerHour": self._world.meter.price_now(each),
                     "listed": each.listed and each.hidden_until_sim <= self._world.clock.now(),
                 }
                 for each in self._world.instances.values()
@@ -190,6 +195,17 @@ class ControlApi:
             self._world.set_stock(product, cluster, free)
         return self.show_stock(body, key)
 
+    def show_plan(self, body: JsonObject, key: str) -> object:
+        """What is planned, and the record of every change of stock and price so far."""
+        return self._world.market.to_json()
+
+    def set_plan(self, body: JsonObject, key: str) -> object:
+        """Change stock and price at simulated times: `at` is in seconds from now; `price` is optional."""
+        self._world.market.add(validation.objects(body, "plan", most=10_000))
+        if self._world.on_plan is not None:
+            self._world.on_plan()
+        return self.show_plan(body, key)
+
     def set_balance(self, body: JsonObject, key: str) -> object:
         """In ten-thousandths of a dollar. Machines are charged to it, unless `charged` is false. Without balance,
         creates and starts are refused, and machines are frozen."""
@@ -205,12 +221,17 @@ class ControlApi:
         return {"speed": self._world.clock.speed}
 
     def reclaim(self, body: JsonObject, key: str) -> object:
-        instance = self._world.instance(validation.text(body, "instanceId", least=1))
-        notice = body.get("noticeSeconds")
+        """One spot instance, or all that run in a region, within so many seconds."""
+        world, notice = self._world, body.get("noticeSeconds")
         real = isinstance(notice, int | float)
-        seconds = float(notice) * self._world.clock.speed if real else self._world.options.spot_notice
-        lifecycle.reclaim(self._world, instance, notice=seconds)
-        return orjson.Fragment(self._world.render([instance]))
+        seconds = float(notice) * world.clock.speed if real else world.options.spot_notice
+        if cluster := validation.text(body, "clusterId"):
+            within = validation.number(body, "withinSeconds", least=0, most=86_400, default=0) * world.clock.speed
+            found = lifecycle.reclaim_region(world, cluster, notice=seconds, within=within)
+            return {"reclaimed": [each.id for each in found]}
+        instance = world.instance(validation.text(body, "instanceId", least=1))
+        lifecycle.reclaim(world, instance, notice=seconds)
+        return orjson.Fragment(world.render([instance]))
 
     def lose(self, body: JsonObject, key: str) -> object:
         """Forget a machine without notice, as if its node had failed."""

@@ -121,10 +121,14 @@ class Dialect:
     masks_auth_passwords: bool = False
     # Whether a reclaimed spot instance can be started again.
     starts_reclaimed: bool = True
+    # Whether a migrated instance still has what was on its own disk.
+    migrate_keeps_disk: bool = False
     # Whether two instances may have one network storage.
     shares_storages: bool = False
     # How late metrics are; negative: the usual 60 simulated seconds.
     metrics_lag: float = -1
+    # How late seconds are in bills; they are charged to the balance at once.
+    bill_lag: float = 0
 
     @classmethod
     def read(cls, values: Mapping[str, object]) -> "Dialect":

@@ -93,6 +93,8 @@ def migrate(world: World, instance: Instance, job_id: str) -> None:
     take_stock(world, instance)
     _leave_running(world, instance, world.clock.wall())
     _clear_failure(instance)
+    if not world.dialect.migrate_keeps_disk:
+        instance.disk += 1
     instance.jobs.append(job_id)
     _plan_transition(world, instance, ["migrating", "pulling"], "running", "run")
     done = instance.steps[-1][0]
@@ -148,12 +150,25 @@ def fail_pull(world: World, instance: Instance) -> None:
     _plan_run(world, instance, ["pulling"], pull_fails=True)
 
 
-def reclaim(world: World, instance: Instance, *, notice: float) -> None:
-    """Reclaim a spot instance: notified, reclaiming, terminated. `notice` is in simulated seconds."""
-    if not instance.is_running or instance.billing_mode != "spot" or instance.spot_status != "running":
+def reclaim(world: World, instance: Instance, *, notice: float, after: float = 0) -> None:
+    """Reclaim a spot instance: notified, reclaiming, terminated. `notice` and `after` are in simulated seconds."""
+    if not _is_reclaimable(instance):
         raise invalid_state()
-    world.plan(instance, [(world.clock.now(), "", f"notify:{notice}"), *instance.steps])
+    step = (world.clock.now() + after, "", f"notify:{notice}")
+    world.plan(instance, sorted([step, *instance.steps], key=lambda each: each[0]))
     world.advance()
+
+
+def reclaim_region(world: World, cluster_id: str, *, notice: float, within: float) -> list[Instance]:
+    """Reclaim every spot instance that runs in a region, one after the other within these simulated seconds."""
+    found = [each for each in world.instances.values() if each.cluster_id == cluster_id and _is_reclaimable(each)]
+    for number, instance in enumerate(found):
+        reclaim(world, instance, notice=notice, after=within * number / len(found))
+    return found
+
+
+def _is_reclaimable(instance: Instance) -> bool:
+    return instance.is_running and instance.billing_mode == "spot" and instance.spot_status == "running"
 
 
 def lose(world: World, instance: Instance) -> None:

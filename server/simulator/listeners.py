@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+import re
 import socket
 from dataclasses import dataclass, field
 from typing import cast
@@ -14,12 +15,15 @@ from server.simulator.world import World
 # Simulated seconds: from running to listening, and from then to 200.
 REFUSE_SECONDS = 2.0
 BAD_GATEWAY_SECONDS = 2.5
+# Where the machine's own disk is, for an endpoint.
+OWN_DISK = "/disk"
 
 BAD_GATEWAY_PAGE = (
     b"<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n"
     b"<center><h1>502 Bad Gateway</h1></center>\r\n<hr><center>nginx</center>\r\n</body>\r\n</html>\r\n"
 )
 REQUEST_HEAD_MAX = 65_536
+LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,9})", re.IGNORECASE)
 # A body after these would be read as the next response.
 WITHOUT_BODY = frozenset({204, 304})
 
@@ -46,6 +50,8 @@ class EndpointListeners:
 
     def __init__(self, world: World, *, host: str, limit: int) -> None:
         self._world = world
+        # Of network storages and of machines' own disks, by name. Not stored: they end with the simulator.
+        self._files: dict[str, dict[str, bytes]] = {}
         self._host = host
         self._limit = limit
         self._listeners: dict[str, list[Listener]] = {}
@@ -116,6 +122,20 @@ class EndpointListeners:
         """The current behaviour of this listener: ok, badGateway, errorPage, hang, reset, or a status number."""
         mode = self._world.endpoint_modes.get((listener.instance.id, listener.port), "")
         return mode or ("ok" if self._world.clock.now() >= listener.answers_at else "badGateway")
+
+    def file(self, instance: Instance, method: bytes, path: str, body: bytes) -> tuple[int, str, bytes] | None:
+        """PUT writes and GET reads a file on a network storage or the machine's own disk; None for other paths."""
+        mounted = [(each[2], each[3].rstrip("/")) for each in instance.volumes if each[0] == "network"]
+        for disk, mount_path in (*mounted, (f"{instance.id}/{instance.disk}", OWN_DISK)):
+            name = path.removeprefix(f"{mount_path}/")
+            if name != path:
+                files = self._files.setdefault(disk, {})
+                if method == b"PUT":
+                    files[name] = body
+                    return 201, "text/plain", b""
+                content = files.get(name)
+                return (404, "text/plain", b"no such file\n") if content is None else (200, "text/plain", content)
+        return None
 
     def _open_own(self, instance: Instance, port: int, kind: str) -> int:
         """The loopback port; 0 if the limit is reached."""
@@ -214,8 +234,17 @@ class HttpEndpoint(TcpEndpoint):
         self._head += data
         if self._transport is None or len(self._head) > REQUEST_HEAD_MAX:
             self.abort()
-        elif b"\r\n\r\n" in self._head:
+        elif self._is_complete():
             self._answer(self._transport)
+
+    @property
+    def _body(self) -> bytes:
+        return self._head.partition(b"\r\n\r\n")[2]
+
+    def _is_complete(self) -> bool:
+        head, end, _ = self._head.partition(b"\r\n\r\n")
+        length = LENGTH.search(head)
+        return bool(end) and len(self._body) >= (int(length[1]) if length else 0)
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -225,6 +254,8 @@ class HttpEndpoint(TcpEndpoint):
         method, _, rest = self._head.partition(b" ")
         path = rest.partition(b" ")[0].decode("latin-1")
         match self._endpoints.mode(self._listener):
+            case "ok" if (file := self._endpoints.file(self._listener.instance, method, path, self._body)) is not None:
+                self._send(transport, method, *file)
             case "ok":
                 shown = {"instance": self._listener.instance.name, "port": self._listener.port, "path": path}
                 self._send(transport, method, 200, "application/json", orjson.dumps({"status": "ok", **shown}))

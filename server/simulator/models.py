@@ -55,6 +55,8 @@ class Instance:
     used_seconds: float = 0
     # Number of runs; SSH address and password change with each.
     starts: int = 0
+    # Changes when the machine loses what was on its own disk.
+    disk: int = 0
     ssh_command: str = ""
     ssh_password: str = ""
     running_since_sim: float = 0

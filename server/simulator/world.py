@@ -20,6 +20,7 @@ from server.simulator.models import Instance, Step
 from server.simulator.options import SimulatorOptions
 from server.simulator.render import render_request, render_state
 from server.simulator.requests import ApiRequest, JsonObject, ProviderRefusal, not_found
+from server.simulator.scenario.market_plan import MarketPlan
 from server.simulator.seeds import first_records
 
 # Cached rendered instances; 0.9 KB each, so at most 120 MB.
@@ -60,6 +61,7 @@ class World:
         self.seed = options.seed
         self.clock = clock or SimulatedClock(options.speed)
         self.catalog = Catalog(seed=options.seed, drift=options.price_drift, stock_factor=options.stock_factor)
+        self.market = MarketPlan(self.catalog, self.clock)
         self.meter = Meter()
         self.faults = Faults(options.faults, seed=options.seed)
         self.dialect = options.dialect
@@ -68,11 +70,9 @@ class World:
         # template, auth, storage, network, job, prewarm: plain records by id.
         self.tables: dict[str, dict[str, JsonObject]] = {}
         self.counters: Counter[str] = Counter()
-        # How many instances were created under each name, deleted ones included.
-        self.made: Counter[str] = Counter()
+        self.made: Counter[str] = Counter()  # instances by name, deleted ones included
         self.calls: Counter[str] = Counter()
-        # (instance id, container port) to its configured behaviour, see `EndpointListeners.mode`.
-        self.endpoint_modes: dict[tuple[str, int], str] = {}
+        self.endpoint_modes: dict[tuple[str, int], str] = {}  # by instance and port: see `EndpointListeners.mode`
         # Lines added by the control API with their places, by instance id and log.
         self.log_lines: dict[tuple[str, str], list[tuple[int, str]]] = {}
         # Utilisation of GPUs that tests have set, by instance: from, to, percent or None for missing points.
@@ -100,13 +100,15 @@ class World:
                 lifecycle.apply_step(self, instance, step)
                 self._rendered.pop(instance.id, None)
                 self._push_next(instance)
+        self.market.advance(now)
         account.freeze_if_used_up(self)
         if self.endpoints is not None:
             self.endpoints.listen_where_due()
         return now
 
     def next_due(self) -> float | None:
-        dues = [self._due[0][0]] if self._due else []
+        planned = (self._due[0][0] if self._due else None, self.market.next_at())
+        dues = [each for each in planned if each is not None]
         if (seconds := account.used_up_in(self)) is not None:
             dues.append(self.clock.now() + seconds * self.clock.speed)
         return min(dues, default=None)

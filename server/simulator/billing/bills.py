@@ -41,6 +41,11 @@ def bills(world: World, cycle: str, *, since: float, until: float, owner: str, p
     return lines
 
 
+def billed_times(world: World) -> dict[str, object]:
+    """The record behind the bills, by machine."""
+    return {str(bill["ownerID"]): bill["billed"] for bill in _all_bills(world)}
+
+
 def add_subscription(world: World, instance: Instance, *, months: int, trade: str) -> None:
     """`trade` is monthly_new_buy or monthly_re_buy."""
     e5 = instance.price * months

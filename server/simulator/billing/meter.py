@@ -42,6 +42,10 @@ class Meter:
         self._begins -= began * price
         self._ended += (ended - began) * price
 
+    def price_now(self, instance: Instance) -> int:
+        """What an hour of it is charged now, in 1/100000 USD; 0 if it is not billed by the second."""
+        return instance.billed[-1][2] if instance.id in self.running else 0
+
     def restore(self, instance: Instance) -> None:
         """Count a machine of the state file."""
         self.count(instance.billed)

@@ -56,4 +56,4 @@ def _window(world: World, request: ApiRequest) -> tuple[float, float]:
         raise bad_param("startTime must not be after endTime", "startTime")
     if until - since > WINDOW_MAX:
         raise bad_param("the window can be at most 31 days", "startTime")
-    return since, min(until, now)
+    return since, min(until, now - world.dialect.bill_lag)

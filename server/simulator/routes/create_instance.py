@@ -74,7 +74,7 @@ def create_instance(world: World, request: ApiRequest) -> Instance:
         command=command,
         entrypoint=entrypoint,
         billing_mode=mode,
-        price=_price(world, product, mode, now) * gpu_num,
+        price=_price(world, product, mode, now, cluster_id) * gpu_num,
         created_at=wall,
         end_time=int(wall) + month * SECONDS_PER_MONTH if mode == "monthly" else -1,
         ports=ports,
@@ -205,5 +205,5 @@ def _network(world: World, body: JsonObject, cluster_id: str) -> str:
     return network_id
 
 
-def _price(world: World, product: Product, mode: str, now: float) -> int:
-    return product.monthly_price if mode == "monthly" else world.catalog.price(product, mode, now)
+def _price(world: World, product: Product, mode: str, now: float, cluster_id: str) -> int:
+    return product.monthly_price if mode == "monthly" else world.catalog.price(product, mode, now, cluster_id)

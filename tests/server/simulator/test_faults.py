@@ -185,13 +185,15 @@ async def test_a_new_instance_can_take_a_while_to_be_listed(account: Account, hi
 async def test_the_control_api_shows_every_machine_whatever_the_list_shows(account: Account):
     await account.faults({"kind": "listLag", "seconds": 20}, {"kind": "outage", "routes": ["GET *"]})
     instance_id = await account.create(name="late-0123456789")
-    shown = {"id": instance_id, "name": "late-0123456789", "status": "creating", "rootfsSize": 60, "listed": False}
+    shown = {"id": instance_id, "name": "late-0123456789", "status": "creating", "rootfsSize": 60, "pricePerHour": 0}
     account.time.passed += 1
 
-    assert (await account.control("GET", "/machines"))["machines"] == [shown]
+    assert (await account.control("GET", "/machines"))["machines"] == [shown | {"listed": False}]
     account.time.passed += 19.1
 
-    assert (await account.control("GET", "/machines"))["machines"] == [shown | {"status": "running", "listed": True}]
+    assert (await account.control("GET", "/machines"))["machines"] == [
+        shown | {"status": "running", "listed": True, "pricePerHour": 35_000}
+    ]
 
 
 async def test_latency_delays_the_answer(account: Account):

@@ -202,6 +202,24 @@ async def test_a_spot_instance_is_reclaimed_in_the_documented_order(account: Acc
     assert (back["spotStatus"], back["spotReclaimTime"], back["jobs"]) == ("running", "0", [])
 
 
+async def test_a_storm_reclaims_what_runs_in_one_region_within_a_time(account: Account):
+    spot = [await account.running(billingMode="spot") for _ in range(4)]
+    await account.running()
+    cluster = (await account.instance(spot[0]))["clusterId"]
+
+    elsewhere = await account.control("POST", "/reclaim", clusterId="eu-1", withinSeconds=60)
+    answer = await account.control("POST", "/reclaim", clusterId=cluster, withinSeconds=60, noticeSeconds=100)
+
+    assert (elsewhere, answer) == ({"reclaimed": []}, {"reclaimed": spot})
+    counts: list[int] = []
+    for _ in range(5):
+        counts.append([(await account.instance(each))["spotStatus"] for each in spot].count("notified"))
+        account.time.passed += 15
+    assert counts == [1, 2, 3, 4, 4]
+    account.time.passed += 100
+    assert [(await account.instance(each))["status"] for each in spot] == ["exited"] * 4
+
+
 async def test_a_reclaim_by_chance_is_drawn_when_the_instance_is_made(account: Account):
     await account.faults({"kind": "spotReclaim", "seconds": 30})
     spot = await account.running(billingMode="spot")

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from contextlib import suppress
+from typing import Any
 
 import aiohttp
 import pytest
@@ -54,6 +55,33 @@ async def test_an_http_endpoint_refuses_then_fails_then_answers_and_refuses_afte
 
     await account.post("/gpu/instance/stop", instanceId=instance_id)
     assert await knock(account, url) == "refused"
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_files_on_the_own_disk_outlive_a_stop_and_a_migration_only_if_the_dialect_keeps_them(
+    account: Account, is_kept: bool
+):
+    await account.control("POST", "/dialect", migrate_keeps_disk=is_kept)
+    instance_id = await account.running()
+
+    async def request(method: str, **options: Any) -> tuple[int, bytes]:
+        url = await url_of(account, instance_id)
+        account.time.passed += 10
+        await account.get("/clusters")
+        async with account.session.request(method, f"{url}/disk/model", **options) as answer:
+            return answer.status, await answer.read()
+
+    assert await request("PUT", data=b"weights") == (201, b"")
+    await account.post("/gpu/instance/stop", instanceId=instance_id)
+    account.time.passed += 10
+    await account.post("/gpu/instance/start", instanceId=instance_id)
+    account.time.passed += 12
+    assert await request("GET") == (200, b"weights")
+
+    await account.post("/gpu/instance/migrate", instanceId=instance_id)
+    account.time.passed += 20
+
+    assert await request("GET") == ((200, b"weights") if is_kept else (404, b"no such file\n"))
 
 
 async def test_a_tcp_endpoint_refuses_then_greets_and_is_cut_by_the_stop(account: Account):

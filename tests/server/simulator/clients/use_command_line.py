@@ -45,12 +45,20 @@ def main(url: str) -> None:
         reach(instance_id, status)
     assert ask(f"gpu get {instance_id}")["rootfsSize"] == 45
     say(f"gpu delete {instance_id}")
+    for words in ("account balance", "account billing", "account usage-billing"):  # of another API: /v3/user
+        assert "404" in refused(words)
 
 
 def say(words: str) -> str:
     result = CliRunner().invoke(cli, ["--api-key", "sk_any", *words.split()])
     assert result.exit_code == 0, f"{words}: {result.output} {result.exception!r}"
     return result.output
+
+
+def refused(words: str) -> str:
+    result = CliRunner().invoke(cli, ["--api-key", "sk_any", *words.split()])
+    assert result.exit_code == 1, f"{words}: {result.output}"
+    return f"{result.output} {result.stderr}"
 
 
 def ask(words: str) -> Any:

@@ -147,6 +147,8 @@ def save_image(gpu: Any, instance_id: str, auth_id: str) -> None:
     )
     [job] = gpu.jobs.list()
     assert (job.id, job.type, job.instance_id) == (job_id, "saveImage", instance_id)
+    # It sends `job_id`; the provider's reference says `jobId`.
+    assert "jobId" in refused(gpu.jobs.break_job, job_id)
     wait(lambda: gpu.jobs.list()[0].state.state == "success")
 
 
@@ -159,6 +161,9 @@ def prewarm(gpu: Any, auth_id: str) -> None:
     assert [(each.id, each.note) for each in gpu.image_prewarm.list()] == [(task_id, "for monday")]
     wait(lambda: gpu.image_prewarm.list()[0].state == "Succeeded")
     assert gpu.image_prewarm.get_quota()["total"] == 1
+    # It sends `task_id`; the provider's reference says `ids`.
+    assert "ids" in refused(gpu.image_prewarm.delete, task_id)
+    assert [each.id for each in gpu.image_prewarm.list()] == [task_id]
 
 
 def use_subscription(gpu: Any) -> None:
