@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import TypeVar
+from datetime import datetime, timedelta
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -36,10 +36,12 @@ Listing = Dated[Sequence[Product]]
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """Products of one region and billing mode. What is known about the `forgotten` ones, by id, is outdated."""
+    """Products of one region and billing mode. What is known about the `forgotten` ones, by id, is outdated.
+    `seen_at`: when the tape's poll of them began; None if they came from the provider directly."""
 
     items: tuple[Product, ...]
     forgotten: tuple[str, ...] = ()
+    seen_at: datetime | None = None
 
     def forget(self, product_id: str) -> "Products":
         is_listed = any(product.id == product_id for product in self.items)
@@ -48,14 +50,26 @@ class Products:
     def completed(self, found: Iterable[Product]) -> "Products":
         """With what was found about the forgotten ones; one that is missing from it is out of stock."""
         by_id = {product.id: product for product in found}
-        return Products(
-            tuple(
+        return replace(
+            self,
+            forgotten=(),
+            items=tuple(
                 by_id.get(product.id) or replace(product, is_deployable=False)
                 if product.id in self.forgotten
                 else product
                 for product in self.items
-            )
+            ),
         )
+
+
+class Tape(Protocol):
+    """What the market's poller has read lately, or None; see `server.market`."""
+
+    async def regions(self) -> Sequence[Cluster] | None: ...
+
+    async def products(
+        self, clusters: Sequence[Cluster], *, mode: str, gpu_count: int
+    ) -> tuple[Sequence[Product], datetime] | None: ...
 
 
 def _key(cluster_id: str | None, billing_mode: str, gpu_count: int) -> str:
@@ -79,8 +93,10 @@ class Catalog:
         template_ttl: timedelta,
         stale_for: timedelta = timedelta(0),
         caches: Caches | None = None,
+        tape: Tape | None = None,
     ) -> None:
         self._novita = novita
+        self._tape = tape
         caches = caches or Caches()
         self._regions: DatedCache[Sequence[Cluster]] = caches.dated(
             REGIONS, tuple[Cluster, ...], ttl=product_ttl, stale_for=stale_for, max_size=1
@@ -103,7 +119,11 @@ class Catalog:
         )
 
     async def regions(self) -> Sequence[Cluster]:
-        return (await self._regions.get(REGIONS, self._novita.clusters)).value
+        return (await self._regions.get(REGIONS, self._load_regions)).value
+
+    async def _load_regions(self) -> Sequence[Cluster]:
+        listed = None if self._tape is None else await self._tape.regions()
+        return listed or await self._novita.clusters()
 
     async def products(self, cluster_id: str | None, billing_mode: str, *, gpu_count: int = 1) -> Listing:
         """Every product of one region that has this billing mode ("spot" or "onDemand").
@@ -112,21 +132,35 @@ class Catalog:
         in stock if any of its regions has it. `gpu_count` 0: CPU products, which have one billing mode.
         """
 
-        async def load(name: str | None = None) -> Sequence[Product]:
+        async def load(name: str | None = None) -> Products:
+            listed = await self._on_tape(cluster_id, billing_mode, gpu_count)
+            if listed is not None:
+                return listed
             if gpu_count == 0:
-                return await self._cpu_products(cluster_id)
-            return await self._novita.products(
+                return Products(tuple(await self._cpu_products(cluster_id)))
+            found = await self._novita.products(
                 cluster_id=cluster_id, billing=billing_mode, gpu_count=gpu_count, product_name=name
             )
-
-        async def load_all() -> Products:
-            return Products(tuple(await load()))
+            return Products(tuple(found))
 
         key = _key(cluster_id, billing_mode, gpu_count)
-        entry = await self._products.get(key, load_all)
+        entry = await self._products.get(key, load)
         if entry.value.forgotten:
             entry = await self._remembered(key, entry, load)
-        return Dated(entry.value.items, entry.fetched_at, entry.is_stale)
+        return Dated(entry.value.items, entry.value.seen_at or entry.fetched_at, entry.is_stale)
+
+    async def _on_tape(self, cluster_id: str | None, billing_mode: str, gpu_count: int) -> Products | None:
+        """The products as the market's poller has seen them lately; None if it has not."""
+        if self._tape is None:
+            return None
+        clusters = [cluster for cluster in await self.regions() if cluster_id in (None, cluster.id)]
+        mode = BILLING_MODES[1] if gpu_count == 0 else billing_mode
+        listed = await self._tape.products(clusters, mode=mode, gpu_count=gpu_count) if clusters else None
+        return None if listed is None else Products(tuple(listed[0]), seen_at=listed[1])
+
+    async def forget_products(self) -> None:
+        """The market has changed: read the tape again."""
+        await self._products.clear()
 
     def is_cached(self, *, template_id: str | None = None) -> bool:
         """Whether the regions, and the template if given, are cached."""
@@ -189,14 +223,14 @@ class Catalog:
             await self._products.change(_key(place, billing_mode, gpu_count), lambda known: known.forget(product_id))
 
     async def _remembered(
-        self, key: str, entry: Dated[Products], load: Callable[[str], Awaitable[Sequence[Product]]]
+        self, key: str, entry: Dated[Products], load: Callable[[str], Awaitable[Products]]
     ) -> Dated[Products]:
         """The list with its forgotten products read again; out of stock while the provider can't be reached."""
         known = entry.value
         names = {product.name for product in known.items if product.id in known.forgotten}
 
         async def load_forgotten() -> Products:
-            return known.completed([product for name in sorted(names) for product in await load(name)])
+            return known.completed([product for name in sorted(names) for product in (await load(name)).items])
 
         try:
             return await self._products.complete(key, entry, load_forgotten)

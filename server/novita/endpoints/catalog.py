@@ -40,6 +40,7 @@ class CatalogCalls(ApiCalls):
         *,
         cluster_id: str | None = None,
         product_name: str | None = None,
+        priority: CallPriority = CallPriority.USER,
     ) -> list[CpuProduct]:
         call = get("/cpu/products", clusterId=cluster_id, productName=product_name)
-        return await self._transport.call(call, list_of(CpuProduct.read, "data"))
+        return await self._transport.call(call, list_of(CpuProduct.read, "data"), priority=priority)

@@ -1,0 +1,149 @@
+"""onNoCapacity, Operation.wait and updateWait in the API."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from server.market import tape
+from server.market.regions import record_regions
+from server.market.segments import Segment
+from tests.support.api import Api
+
+REGION, CLUSTER, NAME = "AS-SGP-02", "as-sgp-2", "RTX 4090 24GB"
+SPOT = Segment(REGION, "spot", 1, CLUSTER)
+CREATE = """mutation ($input: CreateInstanceInput!) { createInstance(input: $input) {
+    operation { id } errors { code path ... on QueuedBehind { ahead } } } }"""
+WAIT = """query ($id: ID!) { operation(id: $id) { phase instance { status statusReason stale } wait {
+    since until priority position ahead tries blockedBy lastPolledAt
+    offers { region billingMode pricePerHour { amountMicros } lastAvailableAt } } } }"""
+UPDATE = """mutation ($input: UpdateWaitInput!) { updateWait(input: $input) {
+    operation { wait { until priority position } } errors { code path } } }"""
+
+
+@pytest.fixture
+async def empty(api: Api) -> AsyncIterator[Api]:
+    """Nothing of the one product is free, and the tape knows it; its simulator serves other tests, too."""
+    await set_stock(api, 0)
+    api.world.catalog = api.world.new_catalog()
+    yield api
+    api.world.simulator.world.set_stock("26", CLUSTER, 16)
+
+
+async def set_stock(api: Api, free: int) -> None:
+    world = api.world
+    world.simulator.world.set_stock("26", CLUSTER, free)
+    products = await world.novita.products(cluster_id=CLUSTER, billing="spot", gpu_count=1)
+    async with world.database.write() as session:
+        at = await world.value("SELECT clock_timestamp()")
+        await record_regions(session, await world.novita.clusters(), at=at)
+        await tape.record_poll(session, SPOT, products, at=at)
+
+
+async def create(api: Api, name: str, *, token: str | None = None, **fields: Any) -> dict[str, Any]:
+    request = {"name": name, "productName": NAME, "image": "nginx", "regions": [REGION], "billing": "SPOT"}
+    return (await api.ask(CREATE, token=token, input={**request, **fields})).data["createInstance"]
+
+
+async def waiting(api: Api, name: str, *, token: str | None = None, **fields: Any) -> str:
+    """The id of an operation that waits."""
+    accepted = await create(api, name, token=token, onNoCapacity={"wait": {"for": 3600}, **fields})
+    assert accepted["errors"] == []
+    while await api.world.work_once():
+        pass
+    return accepted["operation"]["id"]
+
+
+async def test_waiting_operation_shows_its_place_and_what_it_waits_for(empty: Api):
+    first = await waiting(empty, "first")
+    second = await waiting(empty, "second", priority=90)
+
+    found = (await empty.ask(WAIT, id=first)).data["operation"]
+    assert (found["phase"], found["instance"]) == (
+        "PLACING",
+        {"status": "CREATING", "statusReason": "WAITING_FOR_CAPACITY", "stale": False},
+    )
+    wait = found["wait"]
+    assert (wait["priority"], wait["position"], wait["ahead"], wait["tries"], wait["blockedBy"]) == (
+        50,
+        2,
+        1,
+        0,
+        "CAPACITY",
+    )
+    assert wait["lastPolledAt"] is not None
+    offers = [{**each, "lastAvailableAt": None} for each in wait["offers"]]
+    assert offers == [
+        {
+            "region": REGION,
+            "billingMode": "SPOT",
+            "pricePerHour": {"amountMicros": 195_000},
+            "lastAvailableAt": None,
+        }
+    ]
+    assert (await empty.ask(WAIT, id=second)).data["operation"]["wait"]["position"] == 1
+
+
+async def test_places_count_only_operations_of_the_callers_project(empty: Api):
+    await waiting(empty, "mine")
+    token, _ = await empty.world.new_token("other")
+    theirs = await waiting(empty, "theirs", token=token)
+
+    assert (await empty.ask(WAIT, id=theirs, token=token)).data["operation"]["wait"]["position"] == 1
+    assert (await empty.ask(WAIT, id=theirs)).data["operation"] is None
+
+
+async def test_wait_is_changed_and_bad_changes_are_refused(empty: Api):
+    id = await waiting(empty, "one")
+    await waiting(empty, "two", priority=60)
+
+    changed = (await empty.ask(UPDATE, input={"operationId": id, "priority": 70})).data["updateWait"]
+    assert changed["errors"] == []
+    assert (changed["operation"]["wait"]["priority"], changed["operation"]["wait"]["position"]) == (70, 1)
+    before = await empty.world.value("SELECT max(until) FROM capacity_wait WHERE priority = 70")
+    await empty.ask(UPDATE, input={"operationId": id, "wait": {"for": 7200}})
+    after = await empty.world.value("SELECT max(until) FROM capacity_wait WHERE priority = 70")
+    assert timedelta(minutes=59) < after - before < timedelta(minutes=61)
+    at = await empty.world.value("SELECT run_at FROM job WHERE kind = 'EXPIRE_WAIT' ORDER BY run_at DESC LIMIT 1")
+    assert at == after
+
+    for fields, code, path in (
+        ({}, "INVALID_WAIT", ["input"]),
+        ({"wait": {"for": 1}}, "INVALID_WAIT", ["input", "wait"]),
+        ({"priority": 101}, "INVALID_PRIORITY", ["input", "priority"]),
+    ):
+        refused = (await empty.ask(UPDATE, input={"operationId": id, **fields})).data["updateWait"]
+        assert refused == {"operation": None, "errors": [{"code": code, "path": path}]}
+    assert await empty.world.value("SELECT count(*) FROM capacity_wait WHERE until = $1", after) == 1
+
+
+async def test_operation_that_may_not_wait_has_no_wait_to_change(api: Api):
+    accepted = await create(api, "plain", regions=None)
+
+    refused = (await api.ask(UPDATE, input={"operationId": accepted["operation"]["id"], "priority": 1})).data
+    assert refused["updateWait"]["errors"] == [{"code": "INVALID_WAIT", "path": ["input", "operationId"]}]
+    assert (await api.ask(WAIT, id=accepted["operation"]["id"])).data["operation"]["wait"] is None
+
+
+async def test_request_behind_older_ones_is_refused_with_their_number(empty: Api):
+    await waiting(empty, "first")
+    await waiting(empty, "second")
+    await set_stock(empty, 1)
+    empty.world.catalog = empty.world.new_catalog()
+
+    refused = await create(empty, "third")
+
+    assert refused["errors"] == [{"code": "QUEUED_BEHIND", "path": ["input", "onNoCapacity"], "ahead": 2}]
+    assert await empty.world.value("SELECT count(*) FROM instance WHERE name = 'third'") == 0
+
+
+async def test_same_key_returns_the_same_wait(empty: Api):
+    """`for` counts from the first request; the fingerprint has what was given."""
+    wait = {"wait": {"for": 3600}, "priority": 70}
+    first = await create(empty, "keyed", onNoCapacity=wait, idempotencyKey="key-of-a-wait")
+    second = await create(empty, "keyed", onNoCapacity=wait, idempotencyKey="key-of-a-wait")
+    other = await create(empty, "keyed", onNoCapacity={**wait, "priority": 71}, idempotencyKey="key-of-a-wait")
+
+    assert (first["operation"], first["errors"]) == (second["operation"], [])
+    assert [error["code"] for error in other["errors"]] == ["IDEMPOTENCY_KEY_REUSED"]
