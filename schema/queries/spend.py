@@ -15,9 +15,9 @@ from schema.types.spend.quota import Quota, QuotaConnection, QuotaEdge
 from schema.types.spend.report import SpendReport
 from server.clock import now
 from server.db import tables
-from server.db.pages import Where
 from server.enums import Role
 from server.spend.report import SpendGroup, SpendScope, month_of, read_spend
+from server.spend.scope import shown_to
 
 # Nothing was spent before or will be after; and the days around these times can be computed.
 EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
@@ -47,6 +47,7 @@ class SpendFilter:
             until,
             None if instances is None else tuple(ids.parse_or_unused(ids.INSTANCE, id) for id in instances),
             labels,
+            info.context.caller.owner_id,
         )
 
 
@@ -78,7 +79,7 @@ class SpendQueries:
         return await BudgetConnection.newest_first(
             info,
             tables.BudgetRow,
-            Where().given("project_id = {}", info.context.caller.project_id),
+            shown_to(info.context.caller),
             BudgetEdge,
             Budget.of,
             first=first,
@@ -90,7 +91,7 @@ class SpendQueries:
         return await QuotaConnection.newest_first(
             info,
             tables.QuotaRow,
-            Where().given("project_id = {}", info.context.caller.project_id),
+            shown_to(info.context.caller),
             QuotaEdge,
             Quota.of,
             first=first,

@@ -39,7 +39,7 @@ class Seen:
 
     @classmethod
     def of(cls, id: str, name: str, *parts: Any, is_over: bool = False, **values: str) -> "Seen":
-        """`parts` are compared. They must hold no secret: a digest of one could be guessed from."""
+        """`parts` are compared. They must hold no secret, except under a key: a digest of one could be guessed from."""
         digest = sha256(orjson.dumps((name, *parts))).hexdigest()
         return cls(id, name, digest, values, is_over)
 

@@ -65,10 +65,11 @@ async def _owned(account: Account, jobs: list[Job], *, by: Caller) -> list[Owned
     if not machines:
         return []
     async with account.database.read() as session:
-        rows = await session.execute(
-            select(Instance.novita_id, Instance.id)
-            .where(Instance.project_id == by.project_id, Instance.novita_id.in_(machines))
-            .order_by(Instance.created_at)
+        found = select(Instance.novita_id, Instance.id).where(
+            Instance.project_id == by.project_id, Instance.novita_id.in_(machines)
         )
+        if by.owner_id is not None:
+            found = found.where(Instance.owner_token_id == by.owner_id)
+        rows = await session.execute(found.order_by(Instance.created_at))
         instances = {row.novita_id: row.id for row in rows}
     return [OwnedJob(job, instances[job.instance_id]) for job in jobs if job.instance_id in instances]

@@ -4,11 +4,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
+import orjson
+
 from server.account.object_rows import Seen, record_changed
 from server.account.objects import Account, Creation, call, create_object, delete_object, require_owner
 from server.account.registry_auths import auth_problems
 from server.auth.caller import Caller
 from server.catalog.catalog import Template
+from server.db.seals import Seals
 from server.enums import InstanceKind, ProviderObjectKind
 from server.errors import Invalid, NotFound, Problem, ProviderNotFound
 from server.idempotency import IdempotentRequest, requested_fields
@@ -109,7 +112,7 @@ async def update_template(
     finally:
         await account.catalog.forget_template(novita_id)
     template = await account.catalog.template(novita_id)
-    await record_changed(account.database, KIND, seen(template), by=by)
+    await record_changed(account.database, KIND, seen(template, await _seals(account)), by=by)
     return template
 
 
@@ -128,17 +131,20 @@ async def delete_template(account: Account, novita_id: str, *, by: Caller, is_se
 
 async def all_seen(account: Account) -> list[Seen]:
     """The account's own; those of the provider have no project."""
-    return [seen(template) for template in await account.catalog.templates(channels=("private",), fresh=True)]
+    templates = await account.catalog.templates(channels=("private",), fresh=True)
+    seals = await _seals(account)
+    return [seen(template, seals) for template in templates]
 
 
-def seen(template: Template) -> Seen:
-    """Without the values of variables, which may be secrets."""
+def seen(template: Template, seals: Seals) -> Seen:
+    """Values of variables may be secrets: what is kept of them can't be guessed from without the database's key."""
+    values = orjson.dumps([env.value for env in template.envs])
     return Seen.of(
         template.id,
         template.name,
         *(template.image, template.image_auth_id, template.start_command, template.entrypoint, template.rootfs_gb),
         [asdict(port) for port in template.ports],
-        [env.key for env in template.envs],
+        [[env.key for env in template.envs], seals.digest(values).hex()],
         [asdict(tool) for tool in template.tools],
         *(template.min_cuda_version, template.readme),
     )
@@ -148,6 +154,12 @@ async def ids_of(account: Account, name: str) -> set[str]:
     """The ids of the account's own templates with this name, read now."""
     page = await account.novita.templates(name=name, channels=("private",))
     return {template.id for template in page.items if template.name == name}
+
+
+async def _seals(account: Account) -> Seals:
+    seals = Seals(account.database)
+    await seals.load()
+    return seals
 
 
 async def _check(account: Account, fields: TemplateFields, by: Caller) -> None:

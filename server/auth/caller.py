@@ -5,7 +5,7 @@ from datetime import datetime
 from uuid import UUID
 
 from server.auth.token_limits import NO_LIMITS, TokenLimits
-from server.db.tables import ProjectRow, TokenRow
+from server.db.tables import Instance, ProjectRow, TokenRow
 from server.enums import Role
 
 RANK = {role: place for place, role in enumerate(Role)}
@@ -25,9 +25,19 @@ class Caller:
     project: ProjectRow | None = field(default=None, compare=False, repr=False)
 
     @property
+    def owner_id(self) -> UUID | None:
+        """This caller's token if it sees only the instances that it created; None if it sees all of its project."""
+        return self.token_id if self.limits.own_instances_only else None
+
+    @property
     def tokens_expire_at(self) -> datetime | None:
         """When tokens that this caller creates expire at the latest."""
         return None if self.token is not None and self.token.is_session else self.expires_at
+
+    def sees(self, instance: Instance) -> bool:
+        """Whether the instance exists for this caller."""
+        is_hidden = self.owner_id is not None and instance.owner_token_id != self.owner_id
+        return instance.project_id == self.project_id and not is_hidden
 
     def may(self, role: Role) -> bool:
         """Whether this caller may do what `role` may."""

@@ -24,6 +24,7 @@ class TokenLimits:
     max_duration: timedelta | None = None
     product_names: tuple[str, ...] | None = None
     regions: tuple[str, ...] | None = None
+    own_instances_only: bool = False
 
     def problems(self) -> Iterator[Problem]:
         if self.max_duration is not None and not SHORTEST <= self.max_duration <= LONGEST:
@@ -34,7 +35,7 @@ class TokenLimits:
                 yield limits_problem(f"Give 1 to {LISTED_MAX} names of 1 to {NAME_MAX} characters.", name)
 
     def to_json(self) -> dict[str, Any] | None:
-        return _LIMITS.dump_python(self, mode="json", exclude_none=True) or None
+        return _LIMITS.dump_python(self, mode="json", exclude_defaults=True) or None
 
 
 _LIMITS = TypeAdapter(TokenLimits)

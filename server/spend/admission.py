@@ -39,6 +39,7 @@ class Want:
     price_e5: int
     seconds: float | None
     gpus: int
+    instances: int = 1  # 0: a second machine of an instance that has one
     counted_s: float | None = 0
     counted_labels: dict[str, str] | None = None
 
@@ -137,7 +138,7 @@ class Admission:
         for usage, amount in needed:
             usage.reserved += amount
         for _, usage in quotas:
-            usage.instances, usage.gpus = usage.instances + 1, usage.gpus + want.gpus
+            usage.instances, usage.gpus = usage.instances + want.instances, usage.gpus + want.gpus
             usage.price_e5 += want.price_e5
 
     def _needs(self, budget: Budget, usage: Usage, want: Want) -> int:
@@ -150,7 +151,9 @@ class Admission:
 
 
 def _refuse_above(quota: Quota, usage: QuotaUsage, want: Want) -> None:
-    for name, used, needed, allowed in maxima(quota, usage, gpus=want.gpus, price_e5=want.price_e5):
+    for name, used, needed, allowed in maxima(
+        quota, usage, instances=want.instances, gpus=want.gpus, price_e5=want.price_e5
+    ):
         if needed and used + needed > allowed:
             metrics.BUDGET_REFUSALS.add()
             raise QuotaExceeded(quota.id, name, used=used, needed=needed, allowed=allowed)

@@ -19,8 +19,9 @@ from server.enums import BudgetAction, BudgetPeriod
 from server.errors import Invalid, NotFound, Problem, Refused
 from server.idempotency import CreatedObject, IdempotentRequest, create_once, key_problems
 from server.spend.announce import mark_period
-from server.spend.scope import is_label, lock_project, refuse_foreign_token
+from server.spend.scope import is_label, is_shown, lock_project, refuse_foreign_token
 from server.spend.usage import read_usage
+from server.spend.watch import wake
 
 BUDGETS_MAX = 100  # per project, and per token: admission reads those of its scope
 NAME_MAX, THRESHOLDS_MAX, EXEMPT_MAX = 100, 10, 20
@@ -162,6 +163,7 @@ async def insert_budget(session: AsyncSession, draft: BudgetDraft, budget_id: UU
     await session.flush()
     await session.refresh(budget)
     await mark_period(session, budget, (await read_usage(session, [budget]))[budget_id])
+    await wake(session, project_id)
     return budget
 
 
@@ -174,17 +176,19 @@ async def update_budget(session: AsyncSession, budget_id: UUID, change: BudgetCh
         await session.flush()
     except IntegrityError as error:
         raise _name_taken(error) from None
+    await wake(session, project_id)
     return budget
 
 
 async def delete_budget(session: AsyncSession, budget_id: UUID, *, project_id: UUID) -> None:
     await session.delete(await _lock(session, budget_id, project_id))
     await session.flush()
+    await wake(session, project_id)
 
 
-async def get_budgets(session: AsyncSession, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, Budget]:
-    rows = await session.execute(select(Budget).where(Budget.id.in_(ids), Budget.project_id == project_id))
-    return {row.id: row for row in rows.scalars()}
+async def get_budgets(session: AsyncSession, ids: Sequence[UUID], *, by: Caller) -> dict[UUID, Budget]:
+    rows = await session.execute(select(Budget).where(Budget.id.in_(ids), Budget.project_id == by.project_id))
+    return {row.id: row for row in rows.scalars() if is_shown(row, by)}
 
 
 async def _lock(session: AsyncSession, budget_id: UUID, project_id: UUID) -> Budget:

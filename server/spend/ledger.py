@@ -1,12 +1,14 @@
-"""The ledger: for which time each machine was paid, at which price. Only `server.instances.transitions` writes it.
+"""The ledger: for which time each machine was paid, at which price. Only `server.instances.transitions` and `machines`
+write it.
 
-An entry is open while its machine is paid for. It is cut when price or labels change and at midnight UTC, so that a
-closed entry has one price and lies within one day.
+An entry is open while its machine is paid for; an instance whose machine is being replaced may have two. It is cut when
+price or labels change and at midnight UTC, so that a closed entry has one price and lies within one day.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import text
@@ -14,14 +16,35 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.billing import BILLED_WORDS, MONTHLY, UNBILLED_STATUSES, UNBILLED_WORDS, is_paid
 from server.db.tables import Instance
+from server.spend.watch import wake
+
+PRICE_CHANGE_MAX = 1 / 3  # of the offer's price
 
 
 @dataclass(frozen=True, slots=True)
 class MachineTimes:
-    """When the provider says that the machine was last started and stopped."""
+    """When the provider says that the machine was last started and stopped, and what an hour of it costs."""
 
     started_at: datetime | None = None
     stopped_at: datetime | None = None
+    price_e5: int | None = None
+
+    def price_of(self, row: Instance) -> dict[str, Any]:
+        """The column of what the provider charges: a price may have changed since the offer was read.
+
+        No document says for what `instancePrice` is. One that is far from the offer's is not for the whole machine.
+        """
+        known = row.price_per_hour_e5 or self.price_e5
+        if not known or not self.price_e5 or abs(self.price_e5 - known) > PRICE_CHANGE_MAX * known:
+            return {}
+        return {"price_per_hour_e5": self.price_e5}
+
+    @property
+    def missed_run(self) -> tuple[datetime, datetime] | None:
+        """A run that is over."""
+        if self.started_at is None or self.stopped_at is None or self.stopped_at <= self.started_at:
+            return None
+        return self.started_at, self.stopped_at
 
     @property
     def run_began_at(self) -> datetime | None:
@@ -41,6 +64,10 @@ class Meter:
     is_paid: bool | None
     rate: tuple[object, ...]
 
+    @property
+    def machine(self) -> object:
+        return self.rate[0]
+
     @classmethod
     def of(cls, row: Instance) -> "Meter":
         return cls(
@@ -57,6 +84,8 @@ class Meter:
 NEXT_DAY = "date_trunc('day', {0}, 'UTC') + interval '24 hours'"
 AMOUNT = "round(price_e5 * 10 * extract(epoch FROM {1} - {0}) / 3600)"
 COLUMNS = "project_id, instance_id, machine, token_id, labels, price_e5, product_name, region, run_began_at"
+# The project if it has a budget: in the same statement, so that those without pay nothing.
+WATCHED = "(SELECT budget.project_id FROM budget WHERE budget.project_id = cost_entry.project_id LIMIT 1)"
 FIRST_END = f"least(old.ends_at, {NEXT_DAY.format('cost_entry.began_at')})"
 END = text(f"""
     WITH old AS (
@@ -64,6 +93,7 @@ END = text(f"""
                         ELSE greatest(began_at, now) END AS ends_at
         FROM cost_entry, clock_timestamp() AS now
         WHERE instance_id = ANY(CAST(:instance_ids AS uuid[])) AND ended_at IS NULL
+          AND (CAST(:machine AS text) IS NULL OR machine = CAST(:machine AS text))
     ), ended AS (
         UPDATE cost_entry SET ended_at = {FIRST_END}, amount_micros = {AMOUNT.format("began_at", FIRST_END)}
         FROM old WHERE cost_entry.id = old.id AND cost_entry.ended_at IS NULL
@@ -74,12 +104,16 @@ END = text(f"""
                {AMOUNT.format("day", "least(day + interval '24 hours', ends_at)")}
         FROM ended, generate_series(ended_at, ends_at, interval '24 hours') AS day
         WHERE day < ends_at
+    ), goes_on AS (
+        INSERT INTO cost_entry ({COLUMNS}, began_at)
+        SELECT ended.project_id, instance.id, machine, token_id, instance.labels,
+               CASE WHEN machine = novita_id THEN price_per_hour_e5 ELSE price_e5 END,
+               instance.product_name, CASE WHEN machine = novita_id THEN instance.region ELSE ended.region END,
+               run_began_at, ends_at
+        FROM ended JOIN instance ON instance.id = ended.instance_id
+        WHERE CAST(:goes_on AS boolean)
     )
-    INSERT INTO cost_entry ({COLUMNS}, began_at)
-    SELECT ended.project_id, instance.id, novita_id, token_id, instance.labels, price_per_hour_e5,
-           instance.product_name, instance.region, run_began_at, ends_at
-    FROM ended JOIN instance ON instance.id = ended.instance_id
-    WHERE CAST(:goes_on AS boolean)
+    SELECT project_id FROM ended JOIN budget USING (project_id) LIMIT 1
 """)
 
 # The token that requested the run pays for it. An entry never begins before the end of the one before it.
@@ -93,26 +127,48 @@ BEGIN = text(f"""
     FROM instance, clock_timestamp() AS now, LATERAL (
         SELECT CASE WHEN CAST(:at AS timestamptz) <= now
                      AND CAST(:at AS timestamptz) >= coalesce(
-                         (SELECT ended_at FROM cost_entry WHERE instance_id = instance.id
+                         (SELECT ended_at FROM cost_entry
+                          WHERE instance_id = instance.id AND machine = instance.novita_id
                           ORDER BY began_at DESC LIMIT 1), '-infinity')
                     THEN CAST(:at AS timestamptz) ELSE now END AS begins_at
     ) AS known
     WHERE id = :instance_id
-    ON CONFLICT (instance_id) WHERE ended_at IS NULL DO NOTHING
+      AND (NOT CAST(:is_missed AS boolean)
+           OR (begins_at = CAST(:at AS timestamptz) AND begins_at >= date_trunc('second', instance.created_at)))
+    ON CONFLICT (instance_id, machine) WHERE ended_at IS NULL DO NOTHING
+    RETURNING {WATCHED}
+""")
+# A machine besides the one that serves: of the same run, at its own price.
+BEGIN_SECOND = text(f"""
+    INSERT INTO cost_entry ({COLUMNS}, began_at)
+    SELECT serving.project_id, serving.instance_id, machine.novita_id, serving.token_id, serving.labels,
+           machine.price_e5, serving.product_name, machine.region, serving.run_began_at,
+           CASE WHEN CAST(:at AS timestamptz) BETWEEN machine.began_at AND now THEN CAST(:at AS timestamptz)
+                ELSE now END
+    FROM machine, clock_timestamp() AS now, LATERAL (
+        SELECT * FROM cost_entry WHERE instance_id = machine.instance_id ORDER BY began_at DESC LIMIT 1
+    ) AS serving
+    WHERE machine.instance_id = :instance_id AND machine.novita_id = :machine
+      AND machine.billing_mode IS DISTINCT FROM '{MONTHLY}'
+    ON CONFLICT (instance_id, machine) WHERE ended_at IS NULL DO NOTHING
+    RETURNING {WATCHED}
 """)
 
 
 # Which words are billed is in server/billing.py. A rate that differs was written by a process of an older release.
 DIFFERING = text("""
     SELECT instance.id, instance.novita_id
-    FROM instance LEFT JOIN cost_entry AS entry ON entry.instance_id = instance.id AND entry.ended_at IS NULL
+    FROM instance LEFT JOIN cost_entry AS entry
+         ON entry.instance_id = instance.id AND entry.machine = instance.novita_id AND entry.ended_at IS NULL
     WHERE instance.novita_id IS NOT NULL AND instance.billing_mode IS DISTINCT FROM :monthly
       AND instance.status <> ALL(:unpaid_statuses)
       AND instance.novita_status = ANY(:paid_words) AND entry.id IS NULL
     UNION ALL
     SELECT instance.id, instance.novita_id
     FROM cost_entry AS entry JOIN instance ON instance.id = entry.instance_id
-    WHERE entry.ended_at IS NULL
+    WHERE entry.ended_at IS NULL AND NOT EXISTS (
+        SELECT FROM machine WHERE instance_id = instance.id AND novita_id = entry.machine AND ended_at IS NULL
+                              AND novita_id IS DISTINCT FROM instance.novita_id)
       AND (instance.novita_id IS NULL OR instance.billing_mode = :monthly OR instance.status = ANY(:unpaid_statuses)
            OR instance.novita_status = ANY(:unpaid_words)
            OR (entry.machine, entry.price_e5, entry.labels, entry.product_name, entry.region) IS DISTINCT FROM
@@ -120,7 +176,14 @@ DIFFERING = text("""
 """)
 RECORDED = text("""
     SELECT machine, price_e5, labels, product_name, region FROM cost_entry
-    WHERE instance_id = :instance_id AND ended_at IS NULL
+    WHERE instance_id = :instance_id AND ended_at IS NULL AND machine = :machine
+""")
+# Of machines that their instance no longer has.
+LEFT_OPEN = text("""
+    SELECT machine FROM cost_entry AS entry JOIN instance ON instance.id = entry.instance_id
+    WHERE entry.instance_id = :instance_id AND entry.ended_at IS NULL AND machine IS DISTINCT FROM instance.novita_id
+      AND NOT EXISTS (SELECT FROM machine AS each WHERE each.instance_id = :instance_id
+                                                   AND each.novita_id = entry.machine AND each.ended_at IS NULL)
 """)
 # Instances that are being changed are left for the next time. The locks come first, in a statement of their own: what
 # follows sees what their last holders wrote.
@@ -139,16 +202,39 @@ async def follow(session: AsyncSession, row: Instance, *, before: Meter, times: 
     False, and no statement, if it means nothing.
     """
     after = Meter.of(row)
+    if after.is_paid is False and before.is_paid is not True and times.missed_run and after.machine == before.machine:
+        return await _write_missed(session, row, *times.missed_run)
     if after == before or (after.is_paid is not True and before.is_paid is False):
         return False
+    is_same = after.machine == before.machine
+    watched: UUID | None = None
     if after.is_paid is False:
-        await _end(session, [row.id], at=times.stopped_at, goes_on=False)
-        return True
-    if after.rate != before.rate:
-        await _end(session, [row.id], at=None, goes_on=True)
-    if after.is_paid and before.is_paid is not True:
-        await session.execute(BEGIN, {"instance_id": row.id, "at": times.run_began_at})
+        if is_same or after.machine is None:
+            watched = await _end(session, [row.id], at=times.stopped_at, goes_on=False, machine=before.machine)
+    else:
+        if is_same and after.rate != before.rate:
+            watched = await _end(session, [row.id], at=None, goes_on=True)
+        if after.is_paid and not (is_same and before.is_paid):
+            watched = await session.scalar(BEGIN, {"instance_id": row.id, "at": times.run_began_at, "is_missed": False})
+    await _wake(session, watched)
     return True
+
+
+async def _write_missed(session: AsyncSession, row: Instance, began_at: datetime, ended_at: datetime) -> bool:
+    """The run of a machine that began and ended since it was last looked at; nothing if the ledger has it."""
+    await session.execute(BEGIN, {"instance_id": row.id, "at": began_at, "is_missed": True})
+    await _wake(session, await _end(session, [row.id], at=ended_at, goes_on=False, machine=row.novita_id))
+    return True
+
+
+async def begin_second(session: AsyncSession, instance_id: UUID, machine: str, *, at: datetime | None) -> None:
+    """A machine that does not serve yet is paid for, too; nothing if that is known."""
+    await _wake(session, await session.scalar(BEGIN_SECOND, {"instance_id": instance_id, "machine": machine, "at": at}))
+
+
+async def end_machine(session: AsyncSession, instance_id: UUID, machine: str, *, at: datetime | None) -> None:
+    """A machine that does not serve is no longer paid for; nothing if that is known."""
+    await _wake(session, await _end(session, [instance_id], at=at, goes_on=False, machine=machine))
 
 
 async def find_differing(session: AsyncSession) -> list[tuple[UUID, str | None]]:
@@ -167,13 +253,17 @@ async def repair(session: AsyncSession, row: Instance, *, times: MachineTimes) -
 
     Without the provider's times, the row says since when it is known to run or not to run.
     """
-    open_entry = (await session.execute(RECORDED, {"instance_id": row.id})).first()
+    others = (await session.execute(LEFT_OPEN, {"instance_id": row.id})).scalars().all()
+    for machine in others:
+        await end_machine(session, row.id, machine, at=None)
+    recorded = {"instance_id": row.id, "machine": row.novita_id}
+    open_entry = (await session.execute(RECORDED, recorded)).first()
     before = Meter(False, Meter.of(row).rate) if open_entry is None else Meter(True, tuple(open_entry))
     stopped_at = times.stopped_at or row.deleted_at or (row.status_since if row.status in UNBILLED_STATUSES else None)
     started_at = times.run_began_at or row.running_at
     is_over = Meter.of(row).is_paid is False
     known = MachineTimes(stopped_at=stopped_at) if is_over else MachineTimes(started_at=started_at)
-    return await follow(session, row, before=before, times=known)
+    return await follow(session, row, before=before, times=known) or bool(others)
 
 
 async def cut_at_midnight(session: AsyncSession, *, limit: int) -> int:
@@ -187,5 +277,23 @@ async def cut_at_midnight(session: AsyncSession, *, limit: int) -> int:
     return len(locked)
 
 
-async def _end(session: AsyncSession, instance_ids: Sequence[UUID], *, at: datetime | None, goes_on: bool) -> None:
-    await session.execute(END, {"instance_ids": instance_ids, "at": at, "goes_on": goes_on})
+async def _end(
+    session: AsyncSession,
+    instance_ids: Sequence[UUID],
+    *,
+    at: datetime | None,
+    goes_on: bool,
+    machine: object = None,
+) -> UUID | None:
+    """End the open entries, all or those of one machine; with `goes_on`, another one follows each.
+
+    Returns their project if it has a budget.
+    """
+    values = {"instance_ids": instance_ids, "at": at, "goes_on": goes_on, "machine": machine}
+    return await session.scalar(END, values)
+
+
+async def _wake(session: AsyncSession, project_id: UUID | None) -> None:
+    """After a change of the burn rate of a project that has a budget."""
+    if project_id is not None:
+        await wake(session, project_id)

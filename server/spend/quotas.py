@@ -8,11 +8,13 @@ from uuid import UUID
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from server.auth.caller import Caller
 from server.clock import new_id
 from server.db.tables import Quota
 from server.errors import Invalid, Problem, Refused
-from server.spend.scope import is_label, label_json, lock_project, refuse_foreign_token
-from server.spend.usage import MICROS_PER_E5, SCOPE
+from server.spend.scope import is_label, is_shown, label_json, lock_project, refuse_foreign_token
+from server.spend.usage import MICROS_PER_E5, PAYER, SCOPE
+from server.spend.watch import wake
 
 QUOTAS_MAX = 100  # per project, without those of tokens: admission reads those of its scope
 COUNT_MAX, PRICE_MAX_E5 = 1_000_000, 10**12
@@ -71,6 +73,7 @@ async def set_quota(session: AsyncSession, draft: QuotaDraft, *, project_id: UUI
         if quota is not None:
             await session.delete(quota)
             await session.flush()
+            await wake(session, project_id)  # what it blocked may go on
         return None
     if quota is None:
         await _refuse_too_many(session, draft, project_id)
@@ -79,6 +82,7 @@ async def set_quota(session: AsyncSession, draft: QuotaDraft, *, project_id: UUI
     quota.max_instances, quota.max_gpus, quota.max_price_e5 = draft.max_instances, draft.max_gpus, draft.max_price_e5
     await session.flush()
     await session.refresh(quota)
+    await wake(session, project_id)
     return quota
 
 
@@ -91,24 +95,27 @@ async def _refuse_too_many(session: AsyncSession, draft: QuotaDraft, project_id:
         raise Refused("TOO_MANY_QUOTAS", f"A project has at most {QUOTAS_MAX} quotas; remove one first.")
 
 
-async def get_quotas(session: AsyncSession, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, Quota]:
-    rows = await session.execute(select(Quota).where(Quota.id.in_(ids), Quota.project_id == project_id))
-    return {row.id: row for row in rows.scalars()}
+async def get_quotas(session: AsyncSession, ids: Sequence[UUID], *, by: Caller) -> dict[UUID, Quota]:
+    rows = await session.execute(select(Quota).where(Quota.id.in_(ids), Quota.project_id == by.project_id))
+    return {row.id: row for row in rows.scalars() if is_shown(row, by)}
 
 
 USAGE = text(f"""
     SELECT quota.id, paid.instances + coming.instances, paid.gpus + coming.gpus, paid.price + coming.price
     FROM unnest(CAST(:ids AS uuid[]), CAST(:projects AS uuid[]), CAST(:labels AS jsonb[]), CAST(:tokens AS uuid[]))
          AS quota (id, project_id, label, token_id), LATERAL (
-        SELECT count(*) AS instances, coalesce(sum(gpu_count), 0) AS gpus, coalesce(sum(price_e5), 0) AS price
+        SELECT count(DISTINCT instance.id) AS instances, coalesce(sum(gpu_count), 0) AS gpus,
+               coalesce(sum(price_e5), 0) AS price
         FROM cost_entry AS entry JOIN instance ON instance.id = entry.instance_id
-        WHERE {SCOPE.format("entry", "entry", "token_id", "quota")} AND NOT is_summed AND entry.ended_at IS NULL
+        WHERE {SCOPE.format("entry", "entry", "entry.token_id", "quota")} AND NOT is_summed AND entry.ended_at IS NULL
     ) AS paid, LATERAL (
-        SELECT count(*) AS instances, coalesce(sum(gpu_count), 0) AS gpus, coalesce(sum(reserved_price_e5), 0) AS price
+        SELECT count(*) FILTER (WHERE NOT operation.wanted ? 'replaces') AS instances,
+               coalesce(sum(gpu_count), 0) AS gpus, coalesce(sum(reserved_price_e5), 0) AS price
         FROM operation JOIN instance ON instance.id = operation.instance_id
-        WHERE {SCOPE.format("operation", "instance", "requested_by", "quota")}
+        WHERE {SCOPE.format("operation", "instance", PAYER, "quota")}
           AND operation.status IN ('QUEUED', 'RUNNING') AND reserved_price_e5 IS NOT NULL
-          AND NOT EXISTS (SELECT FROM cost_entry WHERE instance_id = instance.id AND ended_at IS NULL)
+          AND NOT EXISTS (SELECT FROM cost_entry WHERE instance_id = instance.id AND ended_at IS NULL
+                                                   AND machine IS DISTINCT FROM operation.wanted ->> 'replaces')
     ) AS coming
 """)
 
@@ -125,10 +132,12 @@ async def read_quota_usage(session: AsyncSession, quotas: Sequence[Quota]) -> di
     return {row[0]: QuotaUsage(int(row[1]), int(row[2]), int(row[3])) for row in rows}
 
 
-def maxima(quota: Quota, usage: QuotaUsage, *, gpus: int, price_e5: int) -> Iterator[tuple[str, int, int, int]]:
+def maxima(
+    quota: Quota, usage: QuotaUsage, *, instances: int, gpus: int, price_e5: int
+) -> Iterator[tuple[str, int, int, int]]:
     """Name, use, need of one more machine, and maximum of each limit that the quota has; prices in micros."""
     if quota.max_instances is not None:
-        yield "maxInstances", usage.instances, 1, quota.max_instances
+        yield "maxInstances", usage.instances, instances, quota.max_instances
     if quota.max_gpus is not None:
         yield "maxGpus", usage.gpus, gpus, quota.max_gpus
     if quota.max_price_e5 is not None:

@@ -95,11 +95,12 @@ class InstanceSpend:
     month_micros: int
 
 
-CONDITIONS = """
+OF_TOKEN = "(CAST(:token_id AS uuid) IS NULL OR token_id = CAST(:token_id AS uuid))"
+CONDITIONS = f"""
     project_id = CAST(:project_id AS uuid)
     AND (CAST(:instance_ids AS uuid[]) IS NULL OR instance_id = ANY(CAST(:instance_ids AS uuid[])))
     AND (CAST(:labels AS jsonb) IS NULL OR labels @> CAST(:labels AS jsonb))
-    AND (CAST(:token_id AS uuid) IS NULL OR token_id = CAST(:token_id AS uuid))
+    AND {OF_TOKEN}
 """
 # The part of an entry that lies between two times, and what it costs: of a closed entry pro rata.
 PIECE = """
@@ -109,11 +110,17 @@ PIECE_AMOUNT = """
     CASE WHEN ended_at IS NULL THEN price_e5 * 10 * seconds / 3600
          WHEN ended_at > began_at THEN amount_micros * seconds / extract(epoch FROM ended_at - began_at) END
 """
-# An entry that is not cut at midnight yet.
+# An entry that is not cut at midnight yet. As an array: of the series itself PostgreSQL expects a thousand days, and
+# starts parallel workers for them, which takes longer than the rest.
 DAYS = """
     LATERAL (SELECT day, day + interval '24 hours' AS next_day
-             FROM generate_series(date_trunc('day', began_at, 'UTC'), coalesce(ended_at, now), interval '24 hours')
-                  AS each (day)) AS days
+             FROM unnest(ARRAY(SELECT generate_series(date_trunc('day', began_at, 'UTC'), coalesce(ended_at, now),
+                                                      interval '24 hours'))) AS each (day)) AS days
+"""
+# A closed entry that lies between the two times and in one day: it needs no division.
+WHOLE = """
+    began_at >= :since AND ended_at > began_at
+    AND ended_at <= least(CAST(:until AS timestamptz), date_trunc('day', began_at, 'UTC') + interval '24 hours')
 """
 DIMENSIONS = "instance_id, token_id, labels, product_name, region"
 # Whole days are read from their sums. Summed entries are read only for the days at both ends that are not whole, and
@@ -136,11 +143,17 @@ PIECES = (
            OR (began_at >= greatest(:whole_until, :whole_from) AND began_at < :until))
     """,
     f"""
+    SELECT CAST(began_at AT TIME ZONE 'UTC' AS date) AS day, {DIMENSIONS}, amount_micros AS amount,
+           extract(epoch FROM ended_at - began_at) * 1000000 AS us
+    FROM cost_entry
+    WHERE {CONDITIONS} AND NOT is_summed AND {WHOLE}
+    """,
+    f"""
     SELECT CAST(days.day AT TIME ZONE 'UTC' AS date) AS day, {DIMENSIONS}, {PIECE_AMOUNT} AS amount,
            seconds * 1000000 AS us
     FROM clock_timestamp() AS now, cost_entry, {DAYS},
          LATERAL (SELECT {PIECE.format(since="greatest(day, :since)", until="least(next_day, :until)")}) AS piece
-    WHERE {CONDITIONS} AND NOT is_summed AND seconds > 0
+    WHERE {CONDITIONS} AND NOT is_summed AND ({WHOLE}) IS NOT TRUE AND seconds > 0
       AND began_at < :until AND coalesce(ended_at, now) > :since
     """,
 )
@@ -153,8 +166,9 @@ KEYS = {
     SpendGroup.LABEL: "labels ->> CAST(:label_key AS text)",
 }
 GROUPED = """
-    SELECT CAST(part.key AS text) AS key, round(coalesce(sum(amount), 0)) AS amount, sum(us) AS us,
-           round(sum(sum(amount)) OVER ()) AS total, sum(sum(us)) OVER () AS total_us
+    SELECT CAST(part.key AS text) AS key, CAST(round(coalesce(sum(amount), 0)) AS bigint) AS amount,
+           CAST(trunc(sum(us)) AS bigint) AS us, CAST(round(sum(sum(amount)) OVER ()) AS bigint) AS total,
+           CAST(trunc(sum(sum(us)) OVER ()) AS bigint) AS total_us
     FROM ({parts}) AS part
     GROUP BY part.key ORDER BY {order} LIMIT :limit
 """
@@ -175,15 +189,16 @@ OF_PROJECTS = text(f"""
     WITH piece AS (
         SELECT project_id, CAST(amount_micros AS numeric) AS amount, CAST(NULL AS bigint) AS open_id,
                CAST(NULL AS bigint) AS open_price
-        FROM cost_day WHERE project_id = ANY(:ids) AND day >= CAST(:month AS date)
+        FROM cost_day WHERE {OF_TOKEN} AND project_id = ANY(:ids) AND day >= CAST(:month AS date)
         UNION ALL
         SELECT project_id, {PIECE_AMOUNT}, NULL, NULL
         FROM clock_timestamp() AS now, cost_entry, {DAYS},
              LATERAL (SELECT {PIECE.format(since="day", until="next_day")}) AS piece
-        WHERE project_id = ANY(:ids) AND NOT is_summed AND CAST(day AT TIME ZONE 'UTC' AS date) >= CAST(:month AS date)
+        WHERE {OF_TOKEN} AND project_id = ANY(:ids) AND NOT is_summed
+          AND CAST(day AT TIME ZONE 'UTC' AS date) >= CAST(:month AS date)
         UNION ALL
         SELECT project_id, NULL, id, price_e5 FROM cost_entry
-        WHERE project_id = ANY(:ids) AND NOT is_summed AND ended_at IS NULL
+        WHERE {OF_TOKEN} AND project_id = ANY(:ids) AND NOT is_summed AND ended_at IS NULL
     )
     SELECT project_id, round(coalesce(sum(amount), 0)), coalesce(sum(open_price), 0), count(open_id),
            coalesce(max(open_id), 0)
@@ -222,10 +237,10 @@ async def read_spend(
     parts = " UNION ALL ".join(PART.format(key=KEYS[group], piece=piece) for piece in PIECES)
     statement = text(GROUPED.format(parts=parts, order=order))
     rows = (await session.execute(statement, {**scope.parameters(), "label_key": label_key, "limit": GROUPS_MAX})).all()
-    groups = [Group(row.key, int(row.amount), _time(row.us)) for row in rows]
+    groups = [Group(key, amount, _time(us)) for key, amount, us, _, _ in rows]
     if not rows:
         return Spend(0, timedelta(0), groups)
-    return Spend(int(rows[0].total or 0), _time(rows[0].total_us), groups)
+    return Spend(rows[0].total or 0, _time(rows[0].total_us), groups)
 
 
 async def read_days(
@@ -238,12 +253,15 @@ async def read_days(
     return [Cell(row.day, row.key, int(row.amount or 0)) for row in rows]
 
 
-async def read_summaries(session: AsyncSession, project_ids: Sequence[UUID]) -> dict[UUID, Summary]:
-    """This month in UTC. The forecast is: what was spent, and the present machines until the month's end."""
+async def read_summaries(
+    session: AsyncSession, project_ids: Sequence[UUID], *, token_id: UUID | None = None
+) -> dict[UUID, Summary]:
+    """This month in UTC, or only what a token's runs cost. The forecast is: what was spent, and the present machines
+    until the month's end."""
     moment = await _database_time(session)
     month = month_of(moment)
     hours_left = ((month + timedelta(days=32)).replace(day=1) - moment) / timedelta(hours=1)
-    rows = await session.execute(OF_PROJECTS, {"ids": list(project_ids), "month": month.date()})
+    rows = await session.execute(OF_PROJECTS, {"ids": list(project_ids), "month": month.date(), "token_id": token_id})
     found = dict.fromkeys(project_ids, Summary(0, 0, 0, (0, 0)))
     for project_id, spent, burn, count, newest in rows:
         forecast = int(spent) + round(int(burn) * 10 * hours_left)

@@ -8,6 +8,8 @@ import orjson
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from server.auth.caller import Caller
+from server.db.pages import Where
 from server.db.tables import BudgetLike, Project, QuotaLike, Token
 from server.db.text import is_storable
 from server.errors import NotFound
@@ -22,6 +24,17 @@ def is_in_scope(row: Scoped, *, token_id: UUID | None, labels: Mapping[str, str]
     if row.token_id is not None:
         return row.token_id == token_id
     return row.label_key is None or labels.get(row.label_key) == row.label_value
+
+
+def is_shown(row: Scoped, by: Caller) -> bool:
+    """Others would show a token that sees only its own instances what the instances of other tokens use."""
+    return by.owner_id is None or row.token_id == by.owner_id
+
+
+def shown_to(by: Caller) -> Where:
+    """The same for a page."""
+    where = Where().given("project_id = {}", by.project_id)
+    return where if by.owner_id is None else where.given("token_id = {}", by.owner_id)
 
 
 def is_label(key: str, value: str) -> bool:

@@ -65,9 +65,16 @@ WANTED = """
 """
 SCOPE = """
     {0}.project_id = {3}.project_id AND ({3}.label IS NULL OR {1}.labels @> {3}.label)
-    AND ({3}.token_id IS NULL OR {0}.{2} = {3}.token_id)
+    AND ({3}.token_id IS NULL OR {2} = {3}.token_id)
 """
-ENTRY = SCOPE.format("entry", "entry", "token_id", "budget")
+ENTRY = SCOPE.format("entry", "entry", "entry.token_id", "budget")
+# An operation of our own is paid for by the token of the run, as in the ledger.
+PAYER = """
+    coalesce(operation.requested_by,
+             (SELECT requested_by FROM operation AS run
+              WHERE run.instance_id = instance.id AND kind IN ('CREATE', 'START') AND requested_by IS NOT NULL
+              ORDER BY run.created_at DESC LIMIT 1))
+"""
 # Until its hard end, without one for the horizon, and never past the end of the period.
 SECONDS = """
     greatest(0, least({0}, extract(epoch FROM budget.until - now)))
@@ -106,9 +113,10 @@ USAGE = text(f"""
     SECONDS.format("coalesce(operation.reserved_s, budget.horizon_s)")
 } / 3600), 0) AS amount
         FROM operation JOIN instance ON instance.id = operation.instance_id
-        WHERE {SCOPE.format("operation", "instance", "requested_by", "budget")}
+        WHERE {SCOPE.format("operation", "instance", PAYER, "budget")}
           AND operation.status IN ('QUEUED', 'RUNNING') AND reserved_price_e5 IS NOT NULL
-          AND NOT EXISTS (SELECT FROM cost_entry WHERE instance_id = instance.id AND ended_at IS NULL)
+          AND NOT EXISTS (SELECT FROM cost_entry WHERE instance_id = instance.id AND ended_at IS NULL
+                                                   AND machine IS DISTINCT FROM operation.wanted ->> 'replaces')
     ) AS reserved
 """)
 

@@ -1,6 +1,7 @@
 """Types of what instances cost."""
 
-from datetime import timedelta
+import asyncio
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import strawberry
@@ -11,6 +12,7 @@ from schema.enums import described
 from schema.filters import invalid_filter
 from schema.types.money import MICROS_PER_E5, Money, money
 from server.spend import report
+from server.spend.bill import Bill, read_bill
 from server.spend.report import SpendGroup
 
 described(
@@ -57,16 +59,62 @@ class SpendCell:
     amount: Money = strawberry.field(description="What it cost on that day.")
 
 
+@strawberry.type(description="A day (UTC) that was compared with the provider's bill.")
+class BilledDay:
+    day: str = strawberry.field(description="The day, such as 2026-11-16.")
+    billed: Money = strawberry.field(description="What the provider has billed.")
+    ledger: Money = strawberry.field(description="What the ledger has.")
+
+
 @strawberry.type(description="What machines cost in a time, by the ledger: see docs/spend.md.")
 class SpendReport:
     scope: strawberry.Private[report.SpendScope]
     group: strawberry.Private[SpendGroup]
     label_key: strawberry.Private[str | None]
+    bill: strawberry.Private["asyncio.Future[Bill | None] | None"]
     total: Money = strawberry.field(description="What they cost together.")
     paid_time: timedelta = strawberry.field(description="How long machines were paid for, together.")
     groups: list[SpendPart] = strawberry.field(
         description="At most 1,000: days in order, others by amount, the largest first."
     )
+
+    @strawberry.field(
+        description="What the provider has billed for the same machines on the whole days (UTC) of the time that are "
+        "compared already; null if there is none, and with a filter by labels, which the bill does not know."
+    )
+    async def billed(self, info: Info) -> Money | None:
+        bill = await self._bill(info)
+        return None if bill is None else money(bill.billed_micros)
+
+    @strawberry.field(description="`billed` without what the ledger has for the same days; null if that is null.")
+    async def difference(self, info: Info) -> Money | None:
+        bill = await self._bill(info)
+        return None if bill is None else money(bill.difference_micros)
+
+    @strawberry.field(description="End of the last day that is in `billed`; null if that is null.")
+    async def billed_until(self, info: Info) -> datetime | None:
+        bill = await self._bill(info)
+        return None if bill is None else bill.until
+
+    @strawberry.field(description="The compared days, in order, at most 1,000; those without cost are left out.")
+    async def billed_days(self, info: Info) -> list[BilledDay]:
+        bill = await self._bill(info)
+        if bill is None:
+            return []
+        return [
+            BilledDay(day=each.day.isoformat(), billed=money(each.billed_micros), ledger=money(each.ledger_micros))
+            for each in bill.days
+        ]
+
+    def _bill(self, info: Info) -> "asyncio.Future[Bill | None]":
+        """Read once for all of these fields."""
+        if self.bill is None:
+            self.bill = asyncio.ensure_future(self._read_bill(info))
+        return self.bill
+
+    async def _read_bill(self, info: Info) -> Bill | None:
+        async with info.context.read() as session:
+            return await read_bill(session, self.scope)
 
     @strawberry.field(
         description="What the largest groups cost on each day: days in order, the largest group first. A day without "
@@ -94,6 +142,7 @@ class SpendReport:
             scope=scope,
             group=by,
             label_key=label_key,
+            bill=None,
             total=money(spend.total_micros),
             paid_time=spend.paid_time,
             groups=[SpendPart.of(group, by) for group in spend.groups],

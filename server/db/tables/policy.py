@@ -12,7 +12,7 @@ from server.db.tables.base import Base, CreatedAt
 
 
 class MetricsReading(Base):
-    """One row: when the metrics of the next instance may be read, for all processes together."""
+    """One row: the time before which no process may read metrics."""
 
     __tablename__ = "metrics_reading"
     __table_args__ = (CheckConstraint("only_row", name="has_one_row"),)

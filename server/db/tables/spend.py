@@ -15,14 +15,15 @@ from server.enums import BudgetAction, BudgetPeriod
 class CostEntry(Base):
     """A time for which a machine was paid, at one price and within one day. Open while the machine is paid for.
 
-    Only `server.instances.transitions` writes entries. `is_summed`: it is part of its `CostDay`.
+    Only `server.spend.ledger` writes entries. `is_summed`: it is part of its `CostDay`.
     """
 
     __tablename__ = "cost_entry"
     __table_args__ = (
         Index(
-            "cost_entry_one_open_per_instance",
+            "cost_entry_one_open_per_machine",
             "instance_id",
+            "machine",
             unique=True,
             postgresql_where=text("ended_at IS NULL"),
         ),
@@ -136,6 +137,43 @@ class Quota(Base):
     max_gpus: Mapped[int | None]
     max_price_e5: Mapped[int | None]  # of all machines together for an hour
     created_at: Mapped[CreatedAt]
+
+
+class BillLine(Base):
+    """What the provider has billed for a machine and a day (UTC). Only `server.spend.bill` writes it."""
+
+    __tablename__ = "bill_line"
+    __table_args__ = (Index("bill_line_by_project", "project_id", "day"),)
+
+    machine: Mapped[str] = mapped_column(primary_key=True)  # the provider's id
+    day: Mapped[date] = mapped_column(Date, primary_key=True)
+    project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"))
+    instance_id: Mapped[UUID] = mapped_column(ForeignKey("instance.id"))
+    amount_micros: Mapped[int]
+
+
+class BillDifference(Base):
+    """A day on which bill and ledger of a project differed when they were compared; the key announces it once."""
+
+    __tablename__ = "bill_difference"
+
+    project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"), primary_key=True)
+    day: Mapped[date] = mapped_column(Date, primary_key=True)
+    billed_micros: Mapped[int]
+    ledger_micros: Mapped[int]
+    created_at: Mapped[CreatedAt]
+
+
+class BillCheck(Base):
+    """At most one row: the first day that is not compared yet, and the first that is (before, there was no ledger)."""
+
+    __tablename__ = "bill_check"
+    __table_args__ = (CheckConstraint("is_the_only_row", name="has_one_row"),)
+
+    is_the_only_row: Mapped[bool] = mapped_column(primary_key=True, server_default=text("true"))
+    since: Mapped[date | None] = mapped_column(Date)
+    until: Mapped[date | None] = mapped_column(Date)
+    checked_at: Mapped[datetime | None]
 
 
 class BudgetMark(Base):

@@ -1,16 +1,16 @@
-"""Looks at all budgets again and again: announces thresholds, and ends machines before a budget is used up.
+"""Announces the thresholds of budgets, and ends machines before a budget is used up.
 
-At an interval, not at a time that every change of the burn rate would have to move: all changes of a project would wait
-for one row. The interval is short beside the two minutes by which the ends are early.
+WATCH_BUDGETS looks at a project's budgets when something happens next. CHECK_BUDGETS looks at all of them at an
+interval: a process of an older release changes the burn rate without waking the job.
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import structlog
-from sqlalchemy import select, text
+from sqlalchemy import Select, select, text
 
 from server.db.tables import Budget, Instance
 from server.enums import BudgetAction, InstanceStatus, OperationKind, OperationReason, OperationStatus
@@ -20,23 +20,25 @@ from server.instances.commands.delete import begin_delete
 from server.instances.commands.lifecycle import begin_verb
 from server.instances.status import VERBS, actions, has_machine
 from server.jobs.registry import JobContext, handles
+from server.market import waits
 from server.observe import metrics
+from server.queue.control import release_key
 from server.queue.handler import Done, Outcome
-from server.queue.kinds import CheckBudgets
+from server.queue.kinds import CheckBudgets, WatchBudgets
 from server.spend.announce import announce, find_new_marks
 from server.spend.budgets import Exemption
 from server.spend.scope import label_json
-from server.spend.usage import STOP_LEAD, Usage, read_usage
+from server.spend.usage import read_usage
+from server.spend.watch import ENDS, is_ending, job_key, next_time, wake
 
 log = structlog.get_logger(__name__)
 
-ENDS = (BudgetAction.STOP, BudgetAction.DELETE)
 CHANGES: dict[str, Any] = {"status_reason": "BUDGET"}
 # An end that failed is not repeated before this time.
 REPEAT_AFTER = timedelta(minutes=5)
 
 PAID = text("""
-    SELECT instance.id, instance.labels
+    SELECT DISTINCT ON (instance.id) instance.id, instance.labels
     FROM cost_entry AS entry JOIN instance ON instance.id = entry.instance_id
     WHERE entry.project_id = :project_id AND entry.ended_at IS NULL AND NOT entry.is_summed
       AND (CAST(:label AS jsonb) IS NULL OR entry.labels @> CAST(:label AS jsonb))
@@ -51,8 +53,27 @@ PAID = text("""
 @handles(CheckBudgets)
 async def check_budgets(_work: CheckBudgets, ctx: JobContext) -> Outcome:
     """Its writes need no claim: marks are unique, and an end that was begun is not begun again."""
+    await _check(ctx, select(Budget))
+    return Done()
+
+
+@handles(WatchBudgets)
+async def watch_budgets(work: WatchBudgets, ctx: JobContext) -> Outcome:
+    """The key is released first: a change that is committed from here on makes a new job."""
+    async with ctx.write() as session:
+        await release_key(session, ctx.claim.job_id, unique_key=job_key(work.project_id))
+        await waits.look_at_blocked(session, work.project_id)
+    times = await _check(ctx, select(Budget).where(Budget.project_id == work.project_id))
+    if times:
+        async with ctx.write() as session:
+            await wake(session, work.project_id, at=min(times))
+    return Done()
+
+
+async def _check(ctx: JobContext, which: Select[Budget]) -> list[datetime]:
+    """Returns when each has to be looked at again."""
     async with ctx.read() as session:
-        budgets = (await session.execute(select(Budget).order_by(Budget.id))).scalars().all()
+        budgets = (await session.execute(which.order_by(Budget.id))).scalars().all()
         usages = await read_usage(session, budgets) if budgets else {}
         unannounced = {each.id for each in budgets if await find_new_marks(session, each, usages[each.id])}
     for budget in budgets:
@@ -63,12 +84,8 @@ async def check_budgets(_work: CheckBudgets, ctx: JobContext) -> Outcome:
             log.info("budget.announced", budget_id=budget.id, marks=list(new))
         if budget.action in ENDS and is_ending(budget, usage):
             await end_all(ctx, budget)
-    return Done()
-
-
-def is_ending(budget: Budget, usage: Usage) -> bool:
-    exhausts_at = usage.exhausts_at(budget.limit_micros)
-    return exhausts_at is not None and exhausts_at - STOP_LEAD <= usage.at
+    times = (next_time(budget, usages[budget.id]) for budget in budgets)
+    return [at for at in times if at is not None]
 
 
 async def end_all(ctx: JobContext, budget: Budget) -> None:
@@ -96,6 +113,7 @@ async def _end(ctx: JobContext, instance_id: UUID, action: BudgetAction) -> bool
         instance = await transitions.try_lock(session, instance_id)
         if instance is None:
             return False
+        await operations.end_replacement(session, instance)
         running = await operations.open_operation(session, instance_id)
         if running is not None and running.kind == OperationKind.DELETE:
             return False

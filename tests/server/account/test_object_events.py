@@ -189,6 +189,29 @@ async def test_what_is_seen_again_is_its_projects_again(api: Api, kind: Kind):
     assert await delete(api, kind, id) == []
 
 
+async def test_a_changed_value_of_a_templates_variable_is_news_and_not_kept(api: Api):
+    template = KINDS[1]
+    given = [{"key": "MODE", "value": "slow"}, {"key": "API_TOKEN", "value": "first-secret"}]
+    id = (await create(api, template, env=given))["template"]["id"]
+    await reconcile(api)
+    assert await types(api) == ["created"]
+
+    change_outside(api, template, id, envs=[given[0], {"key": "API_TOKEN", "value": "second-secret"}])
+    await reconcile(api)
+    await reconcile(api)
+
+    assert await types(api) == ["created", "changed"]
+    update = "mutation ($input: UpdateTemplateInput!) { updateTemplate(input: $input) { errors { code } } }"
+    third = [given[0], {"key": "API_TOKEN", "value": "third-secret"}]
+    assert (await api.ask(update, input={"id": id, "env": third})).data["updateTemplate"]["errors"] == []
+    await reconcile(api)
+    assert await types(api) == ["created", "changed", "changed"]
+    assert [event["by"] is None for event in await events(api)] == [False, True, False]
+    kept = str([tuple(row) for row in await api.world.rows("SELECT to_jsonb(t)::text FROM provider_object AS t")])
+    assert "secret" not in kept + str(await events(api))
+    assert await delete(api, template, id) == []
+
+
 async def test_when_most_seem_to_be_gone_the_list_is_not_believed(api: Api):
     network = KINDS[2]
     ids = [(await create(api, network, name=f"lan-{number}"))["network"]["id"] for number in range(3)]

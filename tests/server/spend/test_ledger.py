@@ -14,15 +14,19 @@ from server.instances import transitions
 from server.instances.commands.adopt import AdoptDraft, adopt_instance
 from server.instances.provider.ledger_repair import cut_overnight, repair_entries
 from server.instances.provider.reconcile import reconcile
+from server.simulator.faults import Fault, FaultKind
 from server.spend.ledger import MachineTimes
 from server.spend.sums import sum_entries
+from tests.support.aging import age_all
 from tests.support.lifecycle import ask, ready
 from tests.support.machines import make_running, remove_outside, start_outside, stop_outside
+from tests.support.waiting import until
 from tests.support.world import World
 
 S = InstanceStatus
 PRICE = 36_000  # 0.36 USD an hour: 100 micros a second
 CAUSE = transitions.Cause()
+DELETE = "POST /gpu/instance/delete"
 
 
 async def entries(world: World) -> list[asyncpg.Record]:
@@ -105,6 +109,40 @@ async def test_another_price_or_label_cuts_the_entry(world: World):
         ('{"team": "b"}', 2 * PRICE),
     ]
     assert [row["ended_at"] for row in rows] == [rows[1]["began_at"], rows[2]["began_at"], None]
+
+
+@pytest.mark.parametrize(("shown", "price"), [(37_000, 37_000), (2 * PRICE, PRICE), (None, PRICE), (0, PRICE)])
+async def test_the_price_is_the_one_that_the_provider_shows_unless_it_is_for_something_else(
+    world: World, shown: int | None, price: int
+):
+    one = await running(world, word="creating")
+    times = MachineTimes(started_at=now() - timedelta(seconds=5), price_e5=shown)
+
+    for word in ("running", "stopping"):
+        await shows(world, one, word, times)
+
+    (entry,) = await entries(world)
+    assert (entry["price_e5"], (await world.instance(one))["price_per_hour_e5"]) == (price, price)
+
+
+async def test_a_run_between_two_looks_is_written_whole_and_once(world: World):
+    one = await running(world, word="creating", created_at=now() - timedelta(hours=1))
+    began, ended = now() - timedelta(minutes=3), now() - timedelta(minutes=1)
+
+    for word in ("exited", "toStart", "exited"):
+        await shows(world, one, word, MachineTimes(started_at=began, stopped_at=ended))
+
+    (entry,) = await entries(world)
+    assert (entry["began_at"], entry["ended_at"], entry["amount_micros"]) == (began, ended, 12_000)
+
+
+async def test_a_run_from_before_the_instance_was_adopted_is_not_its_own(world: World):
+    one = await running(world, word="creating", created_at=now() - timedelta(minutes=2))
+    began, ended = now() - timedelta(minutes=3), now() - timedelta(minutes=1)
+
+    await shows(world, one, "exited", MachineTimes(started_at=began, stopped_at=ended))
+
+    assert await entries(world) == []
 
 
 def days_ago(days: int, hours: int = 0) -> datetime:
@@ -258,6 +296,69 @@ async def test_a_create_a_stop_a_start_and_a_delete_are_two_runs_of_its_token(wo
     assert rows[-1]["ended_at"] <= datetime.fromisoformat(accepted_at)
 
 
+async def test_a_machine_that_was_never_looked_at_is_paid_for_until_its_removal(world: World):
+    one = (await world.create()).instance.id
+    await world.work_until_status(one, S.STARTING)
+    assert (await world.instance(one))["novita_status"] is None
+    await until(lambda: world.machines()[0].status == "running")
+    began = world.machines()[0].last_started_at
+
+    deletion = await world.delete(one)
+    await world.work_until_over(deletion)
+
+    (entry,) = await entries(world)
+    accepted_at = await world.value("SELECT before ->> 'accepted_at' FROM operation WHERE id = $1", deletion)
+    assert entry["began_at"].timestamp() == int(began)
+    assert entry["began_at"] < entry["ended_at"] <= datetime.fromisoformat(accepted_at)
+
+
+@pytest.mark.parametrize(("kind", "was_removed"), [(FaultKind.LOST_ANSWER, True), (FaultKind.DROP, False)])
+async def test_a_removal_without_a_response_ends_the_entry_when_it_was_sent_if_it_was_done(
+    world: World, kind: FaultKind, was_removed: bool
+):
+    one = (await world.create()).instance.id
+    await world.work_until_status(one, S.READY)
+    await world.execute("UPDATE cost_entry SET began_at = began_at - interval '1 hour'")
+    world.faults(Fault(kind, (DELETE,), times=1))
+    deletion = await world.delete(one)
+    await world.work_once()
+    # The next try is a minute later.
+    await world.execute(
+        """UPDATE operation SET before = jsonb_set(before, '{sent_at}', to_jsonb(now() - interval '1 minute'))
+           WHERE id = $1 AND before ->> 'sent_at' IS NOT NULL""",
+        deletion,
+    )
+    time = "SELECT CAST(before ->> '{}' AS timestamptz) FROM operation WHERE id = $1"
+    sent_at = await world.value(time.format("sent_at"), deletion)
+    assert sent_at is not None
+    await until(lambda: not was_removed or world.machines() == [])
+
+    await world.work_until_over(deletion)
+
+    (entry,) = await entries(world)
+    accepted_at = await world.value(time.format("accepted_at"), deletion)
+    assert entry["ended_at"] == (sent_at if was_removed else accepted_at)
+    assert (accepted_at is None) is was_removed
+
+
+async def test_lost_machine_that_is_deleted_then_is_paid_for_until_it_was_first_not_found(world: World):
+    instance_id, _ = await ready(world, "lost"), await ready(world, "other")
+    await remove_outside(world, (await world.instance(instance_id))["novita_id"])
+    await reconcile(world.database, world.novita)
+    await age_all(world, timedelta(minutes=2))  # longer than GONE_GRACE
+
+    await world.delete(instance_id)
+    await world.work_until_status(instance_id, S.DELETED)
+
+    row = await world.one(
+        "SELECT ended_at, missing_since FROM cost_entry JOIN instance ON instance.id = instance_id"
+        " WHERE instance_id = $1",
+        instance_id,
+    )
+    assert row["missing_since"] is not None
+    assert row["ended_at"] == row["missing_since"]
+
+
 async def test_what_happens_outside_is_seen_by_reconcile(world: World):
     (machine,) = await make_running(world, 1, http=False)
     instance = await adopt_instance(world.database, world.reader, AdoptDraft(machine), by=world.caller)
@@ -275,8 +376,13 @@ async def test_what_happens_outside_is_seen_by_reconcile(world: World):
     await world.work_until_status(instance.id, S.READY)
     await remove_outside(world, machine)
     await reconcile(world.database, world.novita)
+    # Well before now by either clock, and after the run began.
+    await world.execute(
+        """UPDATE cost_entry SET began_at = began_at - interval '1 minute' WHERE ended_at IS NULL;
+           UPDATE instance SET missing_since = missing_since - interval '20 seconds'"""
+    )
     missing_since = (await world.instance(instance.id))["missing_since"]
     assert await world.value("SELECT count(*) FROM cost_entry WHERE ended_at IS NULL") == 1
     await reconcile(world.database, world.novita, gone_grace=timedelta(0))
     assert await world.value("SELECT count(*) FROM cost_entry WHERE ended_at IS NULL") == 0
-    assert await world.value("SELECT max(ended_at) FROM cost_entry") == missing_since
+    assert await world.value("SELECT ended_at FROM cost_entry ORDER BY id DESC LIMIT 1") == missing_since

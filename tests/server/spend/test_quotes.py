@@ -10,7 +10,9 @@ from server.clock import now
 from server.db.seals import Seals
 from server.enums import Role
 from server.instances.binding_quote import BindingQuote
+from server.instances.commands import create
 from tests.support.api import Api
+from tests.support.api_server import serving
 
 QUOTE = """query ($input: QuoteInput!) { quote(input: $input) {
     quoteId expiresAt maxCost { amountMicros } best { region billingMode pricePerHour { amountMicros } }
@@ -74,6 +76,27 @@ async def test_an_expired_quote_is_refused_and_nothing_written(api: Api):
     id = await changed(api, (await quote(api))["quoteId"], expires_at=now() - timedelta(seconds=1))
     assert await codes(api, quoteId=id, idempotencyKey="k") == ["QUOTE_EXPIRED"]
     assert await api.world.value("SELECT count(*) FROM instance") == 0
+
+
+async def test_a_quoted_create_is_replayed_after_the_quote_has_expired(api: Api, monkeypatch: pytest.MonkeyPatch):
+    quoted = {"quoteId": (await quote(api))["quoteId"], "idempotencyKey": "once"}
+    first = await api.create(**WISH, **quoted)
+    assert first["errors"] == []
+
+    monkeypatch.setattr(create, "now", lambda: now() + timedelta(minutes=10))
+    again = await api.create(**WISH, **quoted)
+
+    assert (again["errors"], again["replayed"]) == ([], True)
+    assert again["instance"]["id"] == first["instance"]["id"]
+    assert await codes(api, name="other", quoteId=quoted["quoteId"]) == ["QUOTE_EXPIRED"]
+    assert await api.world.value("SELECT count(*) FROM instance") == 1
+
+
+async def test_a_quote_of_one_api_process_holds_in_another(api: Api):
+    id = (await quote(api))["quoteId"]
+    async with serving(api.server.runtime.database_url, api.server.simulator) as second:
+        assert await codes(replace(api, server=second), quoteId=id) == []
+    assert await api.world.value("SELECT count(*) FROM instance") == 1
 
 
 async def test_a_price_above_the_quoted_one_is_refused_unless_the_drift_allows_it(api: Api):

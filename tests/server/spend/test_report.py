@@ -78,6 +78,16 @@ async def test_amounts_by_day_whether_summed_or_not(api: Api, is_summed: bool):
     assert await spent(api, NOON + 3 * HOUR, NOON + 30 * HOUR) == (0, {})
 
 
+async def test_an_entry_that_is_not_cut_at_midnight_yet_is_divided_between_its_days(api: Api):
+    await entry(api, await instance(api, name="one"), NOON - 14 * HOUR, 5)  # from 9 March, 22:00
+
+    march = NOON.replace(day=1, hour=0)
+    assert await spent(api, march, march + timedelta(days=31)) == (
+        5 * 360_000,
+        {"2026-03-09": 2 * 360_000, "2026-03-10": 3 * 360_000},
+    )
+
+
 async def test_groups_and_filters(api: Api):
     one, two = await instance(api, name="one"), await instance(api, name="two", product_name="H100 SXM 80GB")
     await entry(api, one, NOON, 1, labels='{"team": "a"}', token_id=api.caller.token_id)
