@@ -47,7 +47,14 @@ STEPS = "Steps of each attempt, tried in the order SAME, MIGRATE, RELOCATE."
 REGIONS = "Regions of a new machine; default: those of the instance."
 BILLING = "How a new machine is billed."
 GIVE_UP_AFTER = "How long attempts are made, 60 s to 30 days."
-ALLOW_DATA_LOSS = "Whether the data on the machine's own disks may be lost: MIGRATE and RELOCATE lose it."
+REPLACE = (
+    "Whether another machine is made when the provider announces a reclaim. Once it is healthy it takes over, and the "
+    "instance stays READY. Not with volumes that only one machine can hold."
+)
+DRAIN = "How long the old machine stays after that, 0 to 3600 s."
+ALLOW_DATA_LOSS = (
+    "Whether the data on the machine's own disks may be lost: MIGRATE, RELOCATE and replaceBeforeReclaim lose it."
+)
 
 
 @strawberry.input(
@@ -55,7 +62,7 @@ ALLOW_DATA_LOSS = "Whether the data on the machine's own disks may be lost: MIGR
 )
 class RecoveryInput:
     allow_data_loss: bool = strawberry.field(
-        description=ALLOW_DATA_LOSS + " Without true, these steps are refused with DATA_LOSS_NOT_ALLOWED."
+        description=ALLOW_DATA_LOSS + " Without true, they are refused with DATA_LOSS_NOT_ALLOWED."
     )
     on: list[RecoveryTrigger] = strawberry.field(
         default_factory=lambda: [RecoveryTrigger.RECLAIM, RecoveryTrigger.LOSS], description=ON
@@ -66,6 +73,8 @@ class RecoveryInput:
     regions: list[str] | None = strawberry.field(default=None, description=REGIONS)
     billing: RecoveryBilling = strawberry.field(default=RecoveryBilling.SAME, description=BILLING)
     give_up_after: timedelta = strawberry.field(default=timedelta(days=1), description=GIVE_UP_AFTER)
+    replace_before_reclaim: bool = strawberry.field(default=False, description=REPLACE)
+    drain: timedelta = strawberry.field(default=timedelta(minutes=1), description=DRAIN)
 
     def to_domain(self) -> spec.Recovery:
         return spec.Recovery(
@@ -75,6 +84,8 @@ class RecoveryInput:
             regions=None if self.regions is None else tuple(self.regions),
             billing=self.billing,
             give_up_after=self.give_up_after,
+            replace_before_reclaim=self.replace_before_reclaim,
+            drain=self.drain,
         )
 
 
@@ -109,6 +120,8 @@ class Recovery:
     regions: list[str] | None = strawberry.field(description=REGIONS)
     billing: RecoveryBilling = strawberry.field(description=BILLING)
     give_up_after: timedelta = strawberry.field(description=GIVE_UP_AFTER)
+    replace_before_reclaim: bool = strawberry.field(description=REPLACE)
+    drain: timedelta = strawberry.field(description=DRAIN)
     allow_data_loss: bool = strawberry.field(description=ALLOW_DATA_LOSS)
     incident: RecoveryIncident | None = strawberry.field(description="The recovery in progress, if any.")
 

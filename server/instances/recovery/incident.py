@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.db.tables import Instance, InstanceLike
 from server.enums import InstanceStatus, RecoveryTrigger
 from server.instances.recovery.spec import read
+from server.queue.control import make_keys_due_now
 from server.queue.enqueue import enqueue
 from server.queue.kinds import RecoverInstance
 
@@ -73,15 +74,16 @@ def _trigger(row: Instance, to: InstanceStatus, values: Mapping[str, Any]) -> Re
 
 
 async def keep_job(session: AsyncSession, row: Instance) -> None:
-    """While an incident is open, its job exists; at most one."""
+    """While an incident is open, its job exists; at most one. It finds out when it has something to do."""
     if row.status in DOWN and is_open(row):
-        await enqueue(
-            session,
-            RecoverInstance(row.id),
-            project_id=row.project_id,
-            instance_id=row.id,
-            unique_key=f"recover {row.id}",
-        )
+        work, key = job_of(row)
+        await enqueue(session, work, project_id=row.project_id, instance_id=row.id, unique_key=key)
+        await make_keys_due_now(session, [key])
+
+
+def job_of(row: Instance) -> tuple[RecoverInstance, str]:
+    """The job of its recovery, and the key of which there is one."""
+    return RecoverInstance(row.id), f"recover {row.id}"
 
 
 def tried(row: Instance, *, at: datetime) -> dict[str, Any]:

@@ -9,10 +9,13 @@ from pydantic import TypeAdapter
 
 from server.enums import RecoveryBilling, RecoveryTrigger, StartStep
 from server.errors import Problem
-from server.instances.start_steps import INVALID_RECOVERY, ORDER, ordered, step_problems
+from server.instances.start_steps import DATA_LOSS_NOT_ALLOWED, INVALID_RECOVERY, ORDER, ordered, step_problems
+from server.volumes.attach import can_share
 
 SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=30)
+LONGEST_DRAIN = timedelta(hours=1)  # as long as the provider's notice
 REGIONS_MAX = 20
+REPLACE = "replaceBeforeReclaim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class Recovery:
     regions: tuple[str, ...] | None = None
     billing: RecoveryBilling = RecoveryBilling.SAME
     give_up_after: timedelta = timedelta(days=1)
+    replace_before_reclaim: bool = False
+    drain: timedelta = timedelta(minutes=1)  # how long the machine that was replaced stays
 
     @property
     def all_steps(self) -> tuple[StartStep, ...]:
@@ -47,9 +52,23 @@ class Recovery:
             yield Problem(INVALID_RECOVERY, message, (*path, "regions"))
         if not SHORTEST <= self.give_up_after <= LONGEST:
             yield Problem(INVALID_RECOVERY, "It must be 60 to 2592000 s.", (*path, "giveUpAfter"))
+        if not timedelta(0) <= self.drain <= LONGEST_DRAIN:
+            yield Problem(INVALID_RECOVERY, "It must be 0 to 3600 s.", (*path, "drain"))
+        if self.replace_before_reclaim and not self.allow_data_loss:
+            message = "Another machine has none of the data on this one's own disks; set allowDataLoss to allow that."
+            yield Problem(DATA_LOSS_NOT_ALLOWED, message, (*path, "allowDataLoss"))
+        if self.replace_before_reclaim and RecoveryTrigger.RECLAIM not in self.on:
+            yield Problem(INVALID_RECOVERY, "It is for RECLAIM, which `on` does not have.", (*path, REPLACE))
 
     def to_json(self) -> dict[str, Any]:
         return _RECOVERY.dump_python(self, mode="json", exclude_none=True)
+
+
+def volume_problems(recovery: Recovery | None, region: str | None, path: tuple[str, ...]) -> Iterator[Problem]:
+    """Of an instance with volumes, which are in that region: two machines would hold them at the same time."""
+    if recovery is not None and recovery.replace_before_reclaim and not can_share(region or ""):
+        message = "Its volumes can't be held by two machines, so it can't be replaced before it is reclaimed."
+        yield Problem(INVALID_RECOVERY, message, (*path, REPLACE))
 
 
 @dataclass(frozen=True, slots=True)

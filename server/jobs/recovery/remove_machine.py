@@ -58,6 +58,8 @@ async def _delete_and_look(machine: Machine, ctx: JobContext) -> bool:
         else:
             if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
                 return state_of(remote) is MachineState.GONE
+    elif machine.serving_from is None:
+        await _look_once(machine, ctx)
     try:
         await ctx.novita.delete_instance(machine.novita_id)
     except ProviderNotFound:
@@ -65,6 +67,16 @@ async def _delete_and_look(machine: Machine, ctx: JobContext) -> bool:
     async with ctx.write() as session:
         await machines.note_removal(session, machine)
     return False
+
+
+async def _look_once(machine: Machine, ctx: JobContext) -> None:
+    """A machine that never served may be paid for since it was made, and may not have been looked at."""
+    try:
+        remote = await ctx.novita.instance(machine.novita_id)
+    except NovitaError:
+        return  # its removal is more urgent than what it has cost
+    async with ctx.write() as session:
+        await machines.note_seen(session, machine, remote.status, began_at=remote.last_started_at)
 
 
 async def _is_confirmed_missing(machine: Machine, ctx: JobContext) -> bool:

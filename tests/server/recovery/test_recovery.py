@@ -91,7 +91,7 @@ async def test_reclaimed_machine_is_started_again_without_a_caller(world: World)
 
 async def test_reclaimed_machine_that_does_not_start_is_migrated(world: World):
     instance_id, machine = await ready(world)
-    world.simulator.world.set_dialect(world.simulator.world.dialect.changed({"starts_reclaimed": False}))
+    can_start(world, False)
     reclaim(world, machine)
     await see(world)
 
@@ -278,11 +278,17 @@ async def test_mass_disappearance_recovers_nothing(world: World):
     assert await world.value("SELECT count(*) FROM instance WHERE status = 'READY'") == 4
 
 
+def can_start(world: World, is_allowed: bool) -> None:
+    """Whether the provider starts machines that were reclaimed."""
+    simulated = world.simulator.world
+    simulated.set_dialect(simulated.dialect.changed({"starts_reclaimed": is_allowed}))
+
+
 async def fail_first_attempt(world: World) -> UUID:
-    """An instance whose first attempt was refused everywhere."""
-    instance_id, machine = await ready(world)
+    """An instance whose first attempt was refused for a reason that no capacity would change."""
+    instance_id, machine = await ready(world, SAME_ONLY)
+    can_start(world, False)
     reclaim(world, machine)
-    world.stock("*", 0)
     await see(world)
 
     async def has_failed() -> bool:
@@ -297,7 +303,7 @@ async def test_refused_attempt_is_repeated_after_a_pause(world: World):
     row = await row_of(world, instance_id)
     assert (row.status, incident.is_open(row)) == (S.EXITED, True)
     assert incident.due_at(row) == row.status_since + timedelta(minutes=1)
-    world.stock("*", 10)
+    can_start(world, True)
     await world.hurry()
     await world.work_once()
     assert await world.value(RECOVERIES) == 1  # not before its time
@@ -329,7 +335,7 @@ async def test_recovery_gives_up_after_its_time(world: World):
 @pytest.mark.parametrize("end", ["stop", "remove", "delete"])
 async def test_caller_ends_a_recovery_between_attempts(world: World, end: str):
     instance_id = await fail_first_attempt(world)
-    world.stock("*", 10)
+    can_start(world, True)
     if end == "stop":
         stopped = await accept(world.database, OperationKind.STOP, Target(instance_id), by=world.caller)
         assert (stopped.operation.kind, stopped.operation.status) == ("STOP", "SUCCEEDED")
@@ -411,6 +417,17 @@ def test_pauses_double_up_to_half_an_hour_and_ten_attempts_fit_into_a_day():
     assert pauses == [0, 1, 2, 4, 8, 16, 30, 30, 30, 30]
     row.recovery_state = {"tries": [at.isoformat()] * 10}
     assert incident.due_at(row) == at + timedelta(days=1)
+
+
+@pytest.mark.parametrize(("ready_for", "kept"), [(timedelta(hours=6), 0), (timedelta(hours=5, minutes=59), 3)])
+def test_attempts_are_counted_anew_after_six_hours_ready(ready_for: timedelta, kept: int):
+    at = datetime.fromisoformat("2026-01-01T00:00:00+00:00")
+    tries = [at.isoformat()] * 3
+    row = Instance(status=S.READY, ready_at=at - ready_for, recovery=ALL.to_json(), recovery_state={"tries": tries})
+
+    changed = incident.changes(row, S.EXITED, {"status_reason": "SPOT_RECLAIMED"}, at=at)
+
+    assert changed["recovery_state"] == {"since": at.isoformat(), "trigger": "RECLAIM", "tries": tries[:kept], "now": 0}
 
 
 @pytest.mark.parametrize(

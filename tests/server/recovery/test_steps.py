@@ -13,6 +13,7 @@ from server.instances.drafts import StartDraft
 from server.instances.idempotency import Accepted
 from server.instances.provider.reconcile import reconcile
 from server.novita.client import NovitaClient
+from server.recovery.relocation import Wanted, highest_price
 from server.simulator import lifecycle
 from server.simulator.faults import Fault, FaultKind
 from tests.server.recovery.test_machines import machines_of
@@ -36,8 +37,15 @@ async def stopped(world: World, name: str = "one", **fields: Any) -> tuple[UUID,
 
 async def start(world: World, instance_id: UUID, *steps: StartStep, **options: Any) -> Accepted:
     draft = StartDraft(steps=steps or ALL, allow_data_loss=True)
-    by = world.caller
-    return await accept(world.database, OperationKind.START, Target(instance_id), by=by, draft=draft, **options)
+    return await accept(
+        world.database,
+        OperationKind.START,
+        Target(instance_id),
+        by=world.caller,
+        draft=draft,
+        highest_price=lambda row: highest_price(world.catalog, row, draft.steps, Wanted()),
+        **options,
+    )
 
 
 async def steps_of(world: World, instance_id: UUID) -> list[dict[str, str]]:
@@ -108,7 +116,9 @@ async def test_full_region_is_left_by_a_new_machine_and_the_old_one_is_removed(w
     row = await world.instance(instance_id)
     assert row["status"] == S.READY
     assert (row["novita_id"] != old, row["region"] != old_region, world.made()) == (True, True, 2)
-    assert "instance.relocated" in await world.event_types(instance_id)
+    moved = [each.data["values"] for each in await world.events(instance_id) if each.type == "instance.relocated"]
+    assert moved == [{"from": old, "to": row["novita_id"]}]
+    assert dict(world.simulator.world.instances[row["novita_id"]].envs)["PILOTLIGHT_MACHINE"] == "2"
 
     async def is_removed() -> bool:
         return [each[4] for each in await machines_of(world, instance_id)] == ["REPLACED", None]

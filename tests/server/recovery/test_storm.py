@@ -4,16 +4,19 @@ import asyncio
 import os
 import random
 from collections import defaultdict
-from typing import Any
+from datetime import timedelta
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
 from server.enums import Billing, InstanceStatus
+from server.instances.drafts import Port
 from server.instances.provider.reconcile import reconcile
 from server.instances.recovery.spec import Recovery
 from server.novita.client import NovitaClient
 from server.simulator import lifecycle
+from tests.chaos.recoveries import returns
 from tests.support.accounting import machines_unaccounted
 from tests.support.lifecycle import hasten, rescue
 from tests.support.waiting import until
@@ -23,6 +26,9 @@ MANY = int(os.environ.get("RECOVERY_STORM", "5"))
 SEED = 2030
 DEATHS = max(3, MANY // 10)
 ALL = Recovery(allow_data_loss=True)
+BEFORE = Recovery(allow_data_loss=True, replace_before_reclaim=True, drain=timedelta(seconds=1))  # every fifth
+LONG = 1_000_000  # simulated seconds, almost three hours of ours
+BILLED_AT_MOST = timedelta(seconds=30)  # after the drain
 
 
 class DyingNow(NovitaClient):
@@ -63,10 +69,15 @@ async def count(world: World, status: str) -> int:
     return await world.value("SELECT count(*) FROM instance WHERE status = $1", status)
 
 
+TO_REPLACE = "SELECT novita_id FROM instance WHERE recovery @> '{\"replace_before_reclaim\": true}'"
+
+
 async def serving_at_every_event(world: World) -> list[str]:
-    """Instances whose events show a version twice or out of order, or a machine that serves two of them."""
+    """Instances whose events show a version out of order, a machine that serves two of them, or one that serves again
+    after another."""
     problems: list[str] = []
     owners: dict[str, set[UUID]] = defaultdict(set)
+    served: dict[UUID, list[str | None]] = defaultdict(list)
     for row in await world.rows("SELECT id FROM instance"):
         version = 0
         for event in await world.events(row["id"]):
@@ -78,7 +89,20 @@ async def serving_at_every_event(world: World) -> list[str]:
             version = snapshot["version"]
             if snapshot["novita_id"] is not None:
                 owners[snapshot["novita_id"]].add(row["id"])
+            served[row["id"]].append(snapshot["novita_id"])
+    problems += returns([(str(id), each) for id, machines in served.items() for each in machines if each is not None])
     return problems + [f"{machine} served {len(ids)} instances" for machine, ids in owners.items() if len(ids) > 1]
+
+
+async def billed_too_long(world: World) -> list[str]:
+    """Machines that the provider has billed, by its own record, for more than that after they were to be removed."""
+    bills = world.simulator.world.table("bill")
+    wrong: list[str] = []
+    for row in await world.rows("SELECT novita_id, removing_from FROM machine WHERE removing_from IS NOT NULL"):
+        billed = cast(list[tuple[float, float, int]], bills[row["novita_id"]]["billed"])
+        latest = (row["removing_from"] + BILLED_AT_MOST).timestamp()
+        wrong += [f"{row['novita_id']}: {ended - latest} s too long" for _, ended, _ in billed if ended > latest]
+    return wrong
 
 
 @pytest.mark.timeout(1800)
@@ -86,7 +110,8 @@ async def test_every_instance_comes_back_once_and_no_machine_is_left(world: Worl
     rng, deaths = random.Random(SEED), [DEATHS]
     world.stock("*", 10 * MANY)
     for number in range(MANY):
-        await world.create(f"storm-{number}", billing=Billing.SPOT, recovery=ALL)
+        recovery = BEFORE if number % 5 == 4 else ALL
+        await world.create(f"storm-{number}", billing=Billing.SPOT, recovery=recovery, ports=(Port(8080, "http"),))
 
     async def all_ready() -> bool:
         await world.hurry()
@@ -97,18 +122,20 @@ async def test_every_instance_comes_back_once_and_no_machine_is_left(world: Worl
     simulated = world.simulator.world
     clusters = sorted({machine.cluster_id for machine in world.machines()})
     simulated.set_dialect(simulated.dialect.changed({"starts_reclaimed": False}))
+    replaced = {row["novita_id"] for row in await world.rows(TO_REPLACE)}
     for machine in world.machines():
-        lifecycle.reclaim(simulated, machine, notice=0)
+        lifecycle.reclaim(simulated, machine, notice=LONG if machine.id in replaced else 0)
     hasten(world)
     for cluster in clusters:
         world.stock(cluster, MANY // 2)  # half of them have to go elsewhere
     await reconcile(world.database, world.novita)
-    assert await count(world, InstanceStatus.EXITED) == MANY
+    assert await count(world, InstanceStatus.EXITED) == MANY - len(replaced)
 
     async def all_back() -> bool:
         await work(world, rng, deaths)
         left = await world.value("SELECT count(*) FROM machine WHERE removing_from IS NOT NULL AND ended_at IS NULL")
-        return left == 0 and await count(world, InstanceStatus.READY) == MANY
+        late = await world.value("SELECT count(*) FROM instance WHERE novita_id = ANY($1)", list(replaced))
+        return (left, late) == (0, 0) and await count(world, InstanceStatus.READY) == MANY
 
     await until(all_back, within=1200)
     hasten(world)
@@ -116,6 +143,7 @@ async def test_every_instance_comes_back_once_and_no_machine_is_left(world: Worl
 
     assert deaths[0] < DEATHS
     assert await serving_at_every_event(world) == []
+    assert await billed_too_long(world) == []
     assert await machines_unaccounted(world) == []
     serving = {row["novita_id"] for row in await world.rows("SELECT novita_id FROM instance")}
     assert {machine.id for machine in world.machines()} == serving
