@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.db.tables import Instance
+from server.db.tables import Instance, Operation
 from server.enums import InstanceStatus, OperationKind, OperationReason, OperationStatus, StepReason
 from server.errors import BudgetExceeded
 from server.events.event import EventType
@@ -20,13 +20,15 @@ from server.instances import operations, transitions
 from server.instances.commands.cancel import end_create
 from server.instances.commands.delete import begin_delete
 from server.instances.commands.lifecycle import begin_verb
+from server.instances.commands.revert import end_start, is_uncalled
 from server.instances.limits import arming
 from server.instances.limits.schedule import last_fire
 from server.instances.limits.spec import Idle, read
 from server.instances.limits.steps import METRICS_LAG, State, Step, next_step, warning_times
 from server.instances.status import VERBS, actions, has_machine
 from server.lifetimes.idle import Verdict
-from server.lifetimes.share import reserve_reading
+from server.lifetimes.share import take_reading
+from server.spend.refusals import QuotaExceeded
 
 # An operation of a caller may end by itself for this long before a delete supersedes it.
 WAIT_FOR_OPERATION = timedelta(minutes=2)
@@ -94,6 +96,8 @@ async def finish_reading(session: AsyncSession, reading: Reading, verdict: Verdi
             instance = await _note(session, instance, **FAILED_END, **values)
             if blind == 2:
                 await _tell(session, EventType.LIFETIME_IDLE_UNKNOWN, instance, since=reading.since)
+    else:
+        await transitions.write_silently(session, instance)  # the row still shows the time of before
     await _keep(session, await transitions.lock(session, instance.id), again)
 
 
@@ -126,14 +130,11 @@ async def _plan_reading(
     session: AsyncSession, instance: Instance, moment: datetime, calls_per_minute: float
 ) -> tuple[Reading | None, datetime | None]:
     """The window to read now; else when to look again, because the calls are used up or an operation is open."""
-    state = State(instance.lifetime_state)
     if await operations.open_operation(session, instance.id) is not None:
         return None, moment + LOOK_AGAIN
-    read_at = state.time("read_at")
-    if read_at is None:
-        read_at = await reserve_reading(session, calls_per_minute=calls_per_minute)
-        await _note(session, instance, read_at=read_at)
-    if read_at is not None and read_at > moment:
+    read_at = await take_reading(session, instance, calls_per_minute=calls_per_minute)
+    instance = await _note(session, instance, read_at=read_at)
+    if read_at is not None:
         return None, read_at
     limit = None if instance.lifetime is None else read(instance.lifetime).idle
     if limit is None or instance.novita_id is None:
@@ -172,8 +173,11 @@ async def _act(
     """Begin the step's operation as if a caller had requested it; return when to look again, while it can't begin."""
     state = State(instance.lifetime_state)
     due = state.time("due") or step.at
+    await operations.end_replacement(session, instance)
     running = await operations.open_operation(session, instance.id)
     is_create = running is not None and running.kind == OperationKind.CREATE
+    if running is not None and await _may_end(session, running):
+        return await _end_start(session, instance, running, step, moment)
     if running is not None and not is_create:
         if step.action is not OperationKind.DELETE or moment < due + WAIT_FOR_OPERATION:
             return moment + LOOK_AGAIN
@@ -195,7 +199,7 @@ async def _act(
     else:
         try:
             await begin_verb(session, VERBS[step.action], instance, by=None, changes=changes, reason=reason)
-        except BudgetExceeded as error:  # of a start; it is left out, as one that was missed
+        except (BudgetExceeded, QuotaExceeded) as error:  # of a start; it is left out, as one that was missed
             instance = await _note(session, instance, **FAILED_END, since=moment)
             values = {"at": due, "action": step.action, "reason": step.reason, "outcome": error.code}
             await _tell(session, EventType.LIFETIME_ENDED, instance, **values)
@@ -206,6 +210,26 @@ async def _act(
         await _tell(session, EventType.LIFETIME_ENDED, ended, **step_values, outcome="ACCEPTED")
     if is_told_again:
         await _tell(session, EventType.LIFETIME_OVERDUE, ended, **step_values)
+    return None
+
+
+async def _may_end(session: AsyncSession, running: Operation) -> bool:
+    """A wait of a recovery is not meant: it ends at the deadline by itself."""
+    is_start = running.kind == OperationKind.START and running.reason != OperationReason.RECOVERY
+    return is_start and await is_uncalled(session, running)
+
+
+async def _end_start(
+    session: AsyncSession, instance: Instance, running: Operation, step: Step, moment: datetime
+) -> datetime | None:
+    """End a start that waits for capacity: nothing runs that would have to be stopped. A delete follows at once."""
+    state = State(instance.lifetime_state).with_values(**FAILED_END, told=None)
+    values: dict[str, Any] = {"status_reason": str(step.reason), "lifetime_state": state}
+    ended = await end_start(session, instance, running, by=None, **values)
+    if step.action is OperationKind.DELETE:
+        return moment
+    shown_values = {"at": step.at, "action": step.action, "reason": step.reason, "outcome": "ACCEPTED"}
+    await _tell(session, EventType.LIFETIME_ENDED, ended, **shown_values)
     return None
 
 

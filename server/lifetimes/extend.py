@@ -8,17 +8,21 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
 from server.db.database import Database
-from server.db.tables import Instance
-from server.enums import OperationKind
+from server.db.tables import Instance, Operation
+from server.enums import OperationPhase
 from server.errors import Invalid, LifetimeAbovePolicy, Problem, Refused
 from server.instances import operations, transitions
 from server.instances.commands.lifecycle import Target, lock_target
 from server.instances.limits.of_token import policy_for
 from server.instances.limits.policy import read_policy
 from server.instances.limits.spec import INVALID_LIFETIME, Lifetime, read
-from server.instances.limits.steps import Part, State, part_of, run_end
+from server.instances.limits.steps import ENDS, Part, State, part_of, run_end
 from server.lifetimes.end import database_time
 from server.spend.admission import Want, admit, token_of_run
+
+MADE = (OperationPhase.PROVISIONING, OperationPhase.CHECKING_HEALTH)  # the machine that is started is known
+
+RELOCATING = frozenset({"steps", "replaces"})  # of what an operation wants
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ async def extend_lifetime(database: Database, target: Target, extension: Extensi
 async def _refuse_over(session: AsyncSession, instance: Instance) -> None:
     """An end that was accepted is carried out: an extension that says otherwise would not hold."""
     running = await operations.open_operation(session, instance.id)
-    is_ending = running is not None and running.reason is not None and running.kind != OperationKind.START
+    is_ending = running is not None and running.reason is not None and running.kind in ENDS.values()
     if is_ending or part_of(instance.status) is Part.OVER:
         raise Refused("LIFETIME_OVER", "Its lifetime has ended; it is being stopped or deleted.", ("input", "id"))
 
@@ -86,7 +90,8 @@ async def _moved(
         values["floor"] = max(until, State(instance.lifetime_state).time("floor") or until)
     if limits.deadline is not None and until > limits.deadline:
         limits = replace(limits, deadline=until)
-    return {"lifetime": limits.to_json(), "lifetime_state": _state(instance, **values)}, until
+    end = max(until, min(ends, default=until))  # a time before the present end moves nothing
+    return {"lifetime": limits.to_json(), "lifetime_state": _state(instance, **values)}, end
 
 
 async def _admit(
@@ -110,7 +115,7 @@ async def _admit(
     if added <= timedelta(0):
         return
     running = await operations.open_operation(session, instance.id)
-    price = instance.price_per_hour_e5 or (running.reserved_price_e5 if running is not None else None) or 0
+    price = _price(instance, running)
     seconds = (counted + added).total_seconds()
     payer = await token_of_run(session, instance.id)
     want = Want(
@@ -126,6 +131,14 @@ async def _admit(
     await admit(session, want)
     if running is not None and running.reserved_price_e5 is not None:
         await operations.set_reserve(session, running, **want.reserve)
+
+
+def _price(instance: Instance, running: Operation | None) -> int:
+    """The price of its machine. While a start may make another one, the highest that was admitted."""
+    known = instance.price_per_hour_e5 or 0
+    reserved = (running.reserved_price_e5 if running is not None else None) or 0
+    may_relocate = running is not None and running.phase not in MADE and not RELOCATING.isdisjoint(running.wanted)
+    return max(known, reserved) if may_relocate else known or reserved
 
 
 async def _refuse_above_policy(

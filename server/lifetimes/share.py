@@ -5,18 +5,33 @@ from datetime import datetime, timedelta
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-# One row: each reading takes the next free time after the one before it.
-RESERVE = text("""
+from server.db.tables import Instance
+
+# So much less may lie between two calls than between the two times at which they were allowed.
+JITTER = timedelta(seconds=1)
+# One row: the time before which no process may read. It is taken only when it has passed, never in advance, so readings
+# that are late together do not come together.
+TAKE = text("""
     INSERT INTO metrics_reading (only_row, next_at) VALUES (true, clock_timestamp() + CAST(:gap AS interval))
-    ON CONFLICT (only_row) DO UPDATE
-    SET next_at = greatest(metrics_reading.next_at, clock_timestamp()) + CAST(:gap AS interval)
-    RETURNING next_at - CAST(:gap AS interval)
+    ON CONFLICT (only_row) DO UPDATE SET next_at = clock_timestamp() + CAST(:gap AS interval)
+    WHERE metrics_reading.next_at <= clock_timestamp()
+    RETURNING next_at
+""")
+# The others that wait and were due before.
+PLACE = text("""
+    SELECT next_at + CAST(:gap AS interval) * (
+        SELECT count(*) FROM instance
+        WHERE lifetime_due_at <= :due AND (lifetime_due_at, id) < (:due, :id) AND lifetime_state ? 'read_at'
+    ) FROM metrics_reading
 """)
 
 
-async def reserve_reading(session: AsyncSession, *, calls_per_minute: float) -> datetime | None:
-    """When this reading may be made; None without a rate limit: at once."""
+async def take_reading(session: AsyncSession, instance: Instance, *, calls_per_minute: float) -> datetime | None:
+    """None if the metrics of a due instance may be read now; else when to ask again."""
     if not calls_per_minute:
         return None
-    gap = timedelta(minutes=1) / calls_per_minute
-    return (await session.execute(RESERVE, {"gap": gap})).scalar_one()
+    gap = (timedelta(minutes=1) + JITTER) / calls_per_minute
+    if (await session.execute(TAKE, {"gap": gap})).scalar_one_or_none() is not None:
+        return None
+    place = {"gap": gap, "due": instance.lifetime_due_at, "id": instance.id}
+    return (await session.execute(PLACE, place)).scalar_one()

@@ -171,7 +171,9 @@ async def test_policy_requires_bounds_and_gives_defaults(api: Api):
     assert (await create(api, deadline=later))["errors"][0]["path"] == ["input", "lifetime", "deadline"]
 
     instance_id = await ready(api, maxDuration=3600)
-    assert (await ask(api, EXTEND, id=instance_id, by=7200))["errors"][0]["code"] == "LIFETIME_ABOVE_POLICY"
+    for field, value in (("by", 7200), ("until", later)):
+        (error,) = (await ask(api, EXTEND, id=instance_id, **{field: value}))["errors"]
+        assert (error["code"], error["path"], error["atMost"]) == ("LIFETIME_ABOVE_POLICY", ["input", field], 7200)
     removed = await ask(api, UPDATE, id=instance_id, lifetime={"remove": True})
     assert removed["errors"][0]["code"] == "LIFETIME_REQUIRED"
 

@@ -9,26 +9,10 @@ import pytest
 
 from server.enums import InstanceStatus
 from server.instances.limits.spec import Lifetime
+from tests.support.aging import AGE
 from tests.support.world import World
 
 # The times that limits are counted from; moved into the past, the limits come nearer.
-AGE = """
-    UPDATE instance SET
-        run_accepted_at = run_accepted_at - $2::interval,
-        heartbeat_at = heartbeat_at - $2::interval,
-        status_since = status_since - $2::interval,
-        lifetime = CASE WHEN lifetime ? 'deadline' THEN lifetime || jsonb_build_object('deadline',
-            to_jsonb((lifetime ->> 'deadline')::timestamptz - $2::interval)) ELSE lifetime END,
-        lifetime_state = (SELECT jsonb_object_agg(key, CASE WHEN key IN
-            ('since', 'floor', 'busy_at', 'due', 'retry_at', 'overdue_at', 'read_at')
-            THEN to_jsonb((value #>> '{}')::timestamptz - $2::interval)
-            WHEN key = 'told' THEN jsonb_build_array((value ->> 0)::timestamptz - $2::interval, value -> 1)
-            ELSE value END)
-            FROM jsonb_each(lifetime_state)),
-        lifetime_due_at = lifetime_due_at - $2::interval
-    WHERE id = $1
-"""
-
 Ready = Callable[..., Awaitable[UUID]]
 
 

@@ -10,6 +10,7 @@ from server.clock import now
 from server.enums import InstanceStatus, LifetimeAction, OperationKind
 from server.instances.commands.lifecycle import Target, accept
 from server.instances.limits.spec import Lifetime
+from server.lifetimes.extend import Extension, extend_lifetime
 from server.simulator.faults import Fault, FaultKind
 from tests.server.lifetimes.conftest import Ready, age, jobs, last_operation, lifetime_events, run_step
 from tests.support.world import World
@@ -115,6 +116,22 @@ async def test_create_that_is_open_at_the_deadline_is_cancelled(world: World):
     assert world.made() == 0
 
 
+async def test_machine_of_a_create_that_is_open_at_the_deadline_is_removed(world: World):
+    accepted = await world.create("late", lifetime=Lifetime(deadline=now() + HOUR))
+    world.simulator.world.set_speed(0.01)
+    await world.work_once()
+    row = await world.instance(accepted.instance.id)
+    assert (row["novita_id"] is not None, (await world.operation(accepted.operation.id))["finished_at"]) == (True, None)
+    await age(world, accepted.instance.id, HOUR)
+    await run_step(world, accepted.instance.id)
+    world.simulator.world.set_speed(10_000)
+
+    await world.work_until_status(accepted.instance.id, InstanceStatus.DELETED)
+    assert (await world.operation(accepted.operation.id))["status"] == "CANCELLED"
+    assert (world.made(), world.machines()) == (1, [])
+    assert (await lifetime_events(world, accepted.instance.id))[-1][0] == "lifetime.ended"
+
+
 async def test_open_operation_is_waited_for_and_a_delete_supersedes_it_after_two_minutes(world: World, ready: Ready):
     instance_id = await ready(max_duration=HOUR, on_end=LifetimeAction.DELETE)
     restart = await accept(world.database, OperationKind.RESTART, Target(instance_id), by=world.caller)
@@ -171,3 +188,13 @@ async def test_end_is_announced_once_at_each_warning(world: World, ready: Ready)
     told = await lifetime_events(world, instance_id)
     assert [type for type, _ in told] == ["lifetime.ending", "lifetime.ending"]
     assert [told[0][1]["action"], told[0][1]["reason"]] == ["STOP", "MAX_DURATION"]
+
+    # An end that was moved is another one.
+    extended = await extend_lifetime(world.database, Target(instance_id), Extension(by=HOUR), by=world.caller)
+    await age(world, instance_id, HOUR - 5 * MINUTE)
+    await run_step(world, instance_id)
+    *_, (type, values) = await lifetime_events(world, instance_id)
+    end = (await due(world, instance_id))[0]
+    assert extended.lifetime_due_at is not None
+    assert end == extended.lifetime_due_at - (HOUR - 5 * MINUTE)
+    assert (type, values["at"]) == ("lifetime.ending", end.isoformat())

@@ -3,7 +3,8 @@
 import asyncio
 import os
 import random
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -16,6 +17,8 @@ from server.instances.commands.lifecycle import Target, accept
 from server.instances.limits import arming
 from server.instances.limits.policy import Policy, set_policy
 from server.instances.limits.spec import Idle, Lifetime
+from server.instances.provider.drift import apply_snapshot
+from server.instances.provider.snapshot import ProviderSnapshot
 from server.lifetimes.extend import Extension, extend_lifetime
 from server.lifetimes.heartbeat import Heartbeats
 from tests.server.lifetimes.conftest import Ready, age, jobs, lifetime_events, run_step
@@ -81,6 +84,18 @@ async def test_contradictory_extensions_are_refused(world: World, ready: Ready, 
     assert await world.instance(instance_id) == before
 
 
+async def test_extension_to_a_time_before_the_end_moves_nothing_and_announces_the_end_as_it_is(
+    world: World, ready: Ready
+):
+    instance_id = await ready(max_duration=HOUR)
+    before = await world.instance(instance_id)
+    await extend(world, instance_id, until=now() + HOUR / 2)
+    after = await world.instance(instance_id)
+    assert after["lifetime_due_at"] == before["lifetime_due_at"]
+    [(type, values)] = await lifetime_events(world, instance_id)
+    assert (type, datetime.fromisoformat(values["at"])) == ("lifetime.extended", before["lifetime_due_at"])
+
+
 async def test_other_refusals(world: World, ready: Ready):
     instance_id = await ready(max_duration=HOUR)
     stranger = await world.new_caller("other")
@@ -106,6 +121,19 @@ async def test_extension_after_the_end_was_accepted_is_refused(world: World, rea
     with pytest.raises(Refused) as refused:
         await extend(world, instance_id, by=HOUR)
     assert refused.value.code == "LIFETIME_OVER"
+
+
+async def test_restart_that_follows_the_provider_is_no_end_and_may_be_extended(world: World, ready: Ready):
+    instance_id = await ready(max_duration=HOUR)
+    row = await world.instance(instance_id)
+    seen = ProviderSnapshot.of(await world.novita.instance(row["novita_id"]), asked_at=now())
+    restarting = replace(seen, status="restarting", endpoints=())
+    async with world.database.write() as session:
+        await apply_snapshot(session, instance_id, restarting, asked_at=now(), cause=transitions.Cause())
+    operations = await world.value("SELECT count(*) FROM operation WHERE finished_at IS NULL")
+
+    assert (await extend(world, instance_id, by=HOUR)).lifetime_due_at == row["lifetime_due_at"] + HOUR
+    assert (operations, await world.value("SELECT count(*) FROM operation WHERE finished_at IS NULL")) == (1, 1)
 
 
 async def test_start_after_the_deadline_is_refused_until_it_is_extended(world: World, ready: Ready):

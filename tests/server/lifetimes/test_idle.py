@@ -1,15 +1,21 @@
 """An instance ends as idle only if its metrics show it; what is missing counts as busy."""
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from server.clock import now
+from server.enums import InstanceStatus, LifetimeAction
+from server.instances import transitions
 from server.instances.limits.spec import Idle
 from server.instances.limits.steps import METRICS_LAG
 from server.lifetimes.idle import UNKNOWN, judge
-from server.lifetimes.share import reserve_reading
+from server.lifetimes.share import take_reading
+from server.novita.client import NovitaClient
 from server.novita.models import GpuSeries, InstanceMetrics, Sample
 from server.simulator.faults import Fault, FaultKind
 from tests.server.lifetimes.conftest import Ready, age, jobs, last_operation, lifetime_events, run_step
@@ -84,6 +90,36 @@ async def test_idle_instance_is_stopped_with_one_call(world: World, ready: Ready
     assert await last_operation(world, instance_id) == ("STOP", "IDLE", None)
 
 
+async def test_idle_instance_can_be_deleted(world: World, ready: Ready):
+    instance_id = await ready(idle=replace(IDLE, action=LifetimeAction.DELETE))
+    await age(world, instance_id, GRACE + WINDOW + METRICS_LAG)
+    await load(world, instance_id, 0)
+    await run_step(world, instance_id)
+    assert await last_operation(world, instance_id) == ("DELETE", "IDLE", None)
+    await world.work_until_status(instance_id, InstanceStatus.DELETED)
+
+
+async def test_heartbeat_that_comes_while_metrics_are_read_keeps_the_instance(
+    world: World, ready: Ready, monkeypatch: pytest.MonkeyPatch
+):
+    instance_id = await idle_and_due(world, ready)
+    await load(world, instance_id, 0)
+    read = NovitaClient.metrics
+
+    async def beaten_meanwhile(self: NovitaClient, *args: Any, **options: Any) -> InstanceMetrics:
+        metrics = await read(self, *args, **options)
+        await world.execute("UPDATE instance SET heartbeat_at = now() WHERE id = $1", instance_id)
+        return metrics
+
+    monkeypatch.setattr(NovitaClient, "metrics", beaten_meanwhile)
+    calls = world.calls(METRICS)
+    await run_step(world, instance_id)
+    assert world.calls(METRICS) == calls + 1
+    row = await world.instance(instance_id)
+    assert (row["status"], row["lifetime_due_at"]) == ("READY", row["heartbeat_at"] + WINDOW + METRICS_LAG)
+    assert await jobs(world, instance_id) == 1
+
+
 async def test_busy_instance_is_read_again_a_window_after_its_last_busy_sample(world: World, ready: Ready):
     instance_id = await idle_and_due(world, ready)
     await load(world, instance_id, 0)
@@ -131,8 +167,31 @@ async def test_reading_waits_for_its_share_of_the_calls(world: World, ready: Rea
     rows = [await world.instance(each) for each in (first, second)]
     assert rows[0]["lifetime_due_at"] > now()  # read
     assert rows[1]["lifetime_due_at"] < now()  # waits for half a minute: two calls a minute
-    wait = await world.value("SELECT run_at - now() FROM job WHERE unique_key = $1", f"lifetime {second}")
-    assert timedelta(seconds=20) < wait <= timedelta(seconds=30)
+    again = await world.value("SELECT run_at FROM job WHERE unique_key = $1", f"lifetime {second}")
+    assert again == await world.value("SELECT next_at FROM metrics_reading")
+    assert timedelta(seconds=20) < again - now() <= timedelta(seconds=30.5)
+
+
+async def test_readings_that_are_late_together_are_made_one_after_the_other(world: World, ready: Ready):
+    await world.configure(novita_rate_limit=4, metrics_share=0.5)
+    waiting = [await ready(name, idle=IDLE) for name in ("one", "two", "three")]
+    late = {"read_at": (now() - timedelta(seconds=30)).isoformat()}
+    for each in waiting:
+        await age(world, each, GRACE + WINDOW + METRICS_LAG)
+        await load(world, each, 50)
+        add = "UPDATE instance SET lifetime_state = lifetime_state || $2::jsonb WHERE id = $1"
+        await world.execute(add, each, json.dumps(late))
+    await world.execute("DELETE FROM metrics_reading")
+    await world.execute("INSERT INTO metrics_reading (only_row, next_at) VALUES (true, now() - interval '1 h')")
+    calls = world.calls(METRICS)
+
+    for each in waiting:
+        await run_step(world, each)
+
+    assert world.calls(METRICS) == calls + 1
+    free_at = await world.value("SELECT next_at FROM metrics_reading")
+    again = "SELECT run_at FROM job WHERE kind = 'END_LIFETIME' AND run_at < now() + interval '2 min' ORDER BY run_at"
+    assert [row["run_at"] for row in await world.rows(again)] == [free_at, free_at + timedelta(seconds=30.5)]
 
 
 async def _another(world: World, ready: Ready) -> UUID:
@@ -141,12 +200,16 @@ async def _another(world: World, ready: Ready) -> UUID:
     return instance_id
 
 
-async def test_share_reserves_one_call_after_another_for_all_processes(world: World):
-    await world.execute("DELETE FROM metrics_reading")
-    times = []
-    for _ in range(4):
+async def test_no_window_of_a_minute_has_more_readings_than_the_share(world: World, ready: Ready):
+    """Twenty of these pauses are a minute and a second, by the database's clock, however late a reading is."""
+    instance_id = await idle_and_due(world, ready)
+    for late in ("0 s", "2 s", "1 h"):
+        await world.execute("DELETE FROM metrics_reading")
+        await world.execute("INSERT INTO metrics_reading SELECT true, now() - $1::text::interval", late)
+        before = await world.value("SELECT clock_timestamp()")
         async with world.database.write() as session:
-            times.append(await reserve_reading(session, calls_per_minute=20))
-    assert [(each - times[0]).total_seconds() for each in times[1:]] == [3, 6, 9]
-    async with world.database.write() as session:
-        assert await reserve_reading(session, calls_per_minute=0) is None
+            instance = await transitions.lock(session, instance_id)
+            assert await take_reading(session, instance, calls_per_minute=20) is None
+            wait = await take_reading(session, instance, calls_per_minute=20)
+        assert wait is not None
+        assert wait - timedelta(seconds=3.05) > before

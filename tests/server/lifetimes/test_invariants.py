@@ -1,14 +1,11 @@
 """No end is early with wrong clocks, every step has its job, and a killed worker neither loses nor repeats an end."""
 
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta, tzinfo
-from typing import Any
+from datetime import timedelta
 
 import pytest
 from structlog.testing import capture_logs
 
-import server.clock
-from server.db.database import Database
 from server.enums import InstanceStatus, LifetimeAction, OperationKind
 from server.instances import transitions
 from server.instances.commands.lifecycle import Target, accept
@@ -18,28 +15,15 @@ from tests.server.lifetimes.conftest import Ready, age, jobs, run_step
 from tests.support.lifecycle import rescue
 from tests.support.machines import stop_outside
 from tests.support.world import World
+from tests.support.wrong_clock import wrong_clock
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
 
 @pytest.fixture(params=[timedelta(days=1), timedelta(days=-1)], ids=["a day ahead", "a day behind"])
 async def wrong(request: pytest.FixtureRequest, world: World, database_url: str) -> AsyncIterator[None]:
-    """All that the world does is done by a process whose machine's clock is wrong."""
-
-    class Wrong(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> Any:
-            return datetime.now(tz) + request.param
-
-    elsewhere, here = Database(database_url), (world.database, world.worker)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server.clock, "datetime", Wrong)
-        patch.setattr(server.clock, "CLOCK", server.clock.Clock())
-        world.database = elsewhere
-        world.worker = world.worker_with(world.novita)
+    async with wrong_clock(world, database_url, request.param):
         yield
-    world.database, world.worker = here
-    await elsewhere.close()
 
 
 @pytest.mark.usefixtures("wrong")

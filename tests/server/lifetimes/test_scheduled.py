@@ -13,6 +13,8 @@ from server.instances.limits.spec import Lifetime, Schedule
 from server.lifetimes.repair import repair_lifetimes
 from server.simulator.faults import Fault, FaultKind
 from tests.server.lifetimes.conftest import Ready, age, jobs, last_operation, lifetime_events, run_step
+from tests.server.spend.test_budgets import budget
+from tests.server.spend.test_quotas import quota
 from tests.support.lifecycle import START, STOP
 from tests.support.world import World
 
@@ -106,6 +108,25 @@ async def test_start_that_the_provider_refuses_fails_and_waits_for_the_next_time
     assert (row["status"], row["lifetime_action"]) == ("EXITED", "START")
     assert row["lifetime_due_at"] > row["status_since"]
     assert await world.value("SELECT count(*) FROM operation WHERE kind = 'START'") == 1
+
+
+@pytest.mark.parametrize("code", ["BUDGET_EXCEEDED", "PROJECT_QUOTA_EXCEEDED"])
+async def test_start_that_a_budget_or_a_quota_blocks_is_left_out_and_said(world: World, ready: Ready, code: str):
+    instance_id = await stopped(world, ready, Schedule(start=("* * * * *",)), max_duration=HOUR)
+    if code == "BUDGET_EXCEEDED":
+        await budget(world, 1)
+    else:
+        await quota(world, max_gpus=0)
+    await age(world, instance_id, 2 * MINUTE)
+    await run_step(world, instance_id)
+
+    row = await world.instance(instance_id)
+    assert (row["status"], row["lifetime_action"]) == ("EXITED", "START")
+    assert row["lifetime_due_at"] > row["status_since"] + MINUTE
+    ((type, values),) = await lifetime_events(world, instance_id)
+    assert (type, values["action"], values["outcome"]) == ("lifetime.ended", "START", code)
+    assert await world.value("SELECT count(*) FROM operation WHERE kind = 'START'") == 0
+    assert await jobs(world, instance_id) == 1
 
 
 async def test_scheduled_stop_that_fails_is_repeated_until_a_scheduled_start_comes(world: World, ready: Ready):

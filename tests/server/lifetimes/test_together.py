@@ -2,10 +2,12 @@
 
 import asyncio
 import json
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import pytest
 
 from server.clock import new_id
@@ -18,20 +20,42 @@ from tests.support.world import World
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 DUE_NOW = "UPDATE job SET run_at = now(), due_at = now() WHERE kind = 'END_LIFETIME'"
+# What differs between two stops anyway.
+OWN = {"id", "instance_id", "before"}
 
 
 async def status(world: World, instance_id: UUID) -> str:
     return (await world.instance(instance_id))["status"]
 
 
-async def story(world: World, instance_id: UUID) -> list[Any]:
-    """What an end writes, without ids and times, and without what the stop that it began may have changed since."""
-    row = await world.instance(instance_id)
+@dataclass(frozen=True)
+class Before:
+    row: asyncpg.Record
+    events: int
+    jobs: int  # the highest id
+
+    @classmethod
+    async def of(cls, world: World, instance_id: UUID) -> "Before":
+        events, jobs = len(await world.events(instance_id)), await world.value("SELECT max(id) FROM job")
+        return cls(await world.instance(instance_id), events, jobs)
+
+
+async def story(world: World, instance_id: UUID, before: Before) -> list[Any]:
+    """The rows that an end wrote and every column that it changed, without ids and times."""
+    after = await world.instance(instance_id)
+    changed = {name: value for name, value in _plain(after).items() if after[name] != before.row[name]}
+    changed["version"] = after["version"] - before.row["version"]
     operation = await world.one("SELECT * FROM operation WHERE instance_id = $1 AND kind = 'STOP'", instance_id)
-    accepted = [operation[name] for name in ("kind", "reason", "requested_by", "project_id")]
-    events = [(each.type, sorted(each.data)) for each in await world.events(instance_id)]
-    ended = [each for each in events if each[0].startswith("lifetime.") or each[0] == "instance.stopping"]
-    return [row["status_reason"], sorted(json.loads(row["lifetime_state"])), accepted, ended]
+    made = "SELECT kind, priority, status, unique_key FROM job WHERE instance_id = $1 AND id > $2 ORDER BY id"
+    jobs = [tuple(row) for row in await world.rows(made, instance_id, before.jobs)]
+    events = [(each.type, sorted(each.data)) for each in (await world.events(instance_id))[before.events :]]
+    return [changed, _plain(operation), jobs, events]
+
+
+def _plain(row: asyncpg.Record) -> dict[str, Any]:
+    plain = {name: "a time" if isinstance(value, datetime) else value for name, value in dict(row).items()}
+    state = {"lifetime_state": sorted(json.loads(plain["lifetime_state"]))} if "lifetime_state" in plain else {}
+    return {name: value for name, value in (plain | state).items() if name not in OWN}
 
 
 async def test_end_whose_row_is_locked_delays_no_other_and_is_written_alone_in_the_same_way(world: World, ready: Ready):
@@ -39,6 +63,7 @@ async def test_end_whose_row_is_locked_delays_no_other_and_is_written_alone_in_t
     for each in (held, free):
         await age(world, each, HOUR)
     await world.execute(DUE_NOW)
+    before = [await Before.of(world, each) for each in (held, free)]
 
     async with world.database.write() as session:
         connection = await session.connection()
@@ -49,7 +74,7 @@ async def test_end_whose_row_is_locked_delays_no_other_and_is_written_alone_in_t
     await working
 
     assert await status(world, held) == "STOPPING"
-    assert await story(world, held) == await story(world, free)
+    assert await story(world, held, before[0]) == await story(world, free, before[1])
 
 
 async def _is(world: World, instance_id: UUID, wanted: str) -> bool:
