@@ -106,6 +106,14 @@ class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls, StorageCalls, Ima
         await self._http.close()
         await self.limiter.close()
 
+    @property
+    def has_spare_calls(self) -> bool:
+        return self.limiter.is_on and not self.limiter.is_short
+
+    @property
+    def is_short_of_calls(self) -> bool:
+        return self.limiter.is_on and self.limiter.is_short
+
     def snapshot(self) -> ClientSnapshot:
         """State of circuit breaker and rate limiter, for serverInfo and metrics."""
         return ClientSnapshot(self.breaker.snapshot(), self.limiter.snapshot())

@@ -1,6 +1,6 @@
 """Cancel, pause, resume, retry and delete jobs, make waiting ones due now, and keep one job per key at its time."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -72,12 +72,22 @@ MAKE_KEYS_DUE_NOW = text("""
     UPDATE job SET run_at = clock_timestamp(), due_at = clock_timestamp() + (due_at - run_at), pause = interval '0'
     WHERE unique_key = ANY (CAST(:keys AS text[])) AND status = 'WAITING' AND run_at > clock_timestamp()
 """)
+MAKE_IDS_DUE_NOW = text("""
+    UPDATE job SET run_at = clock_timestamp(), due_at = clock_timestamp() + (due_at - run_at)
+    WHERE id = ANY (CAST(:ids AS bigint[])) AND status = 'WAITING' AND run_at > clock_timestamp()
+""")
 
 
 async def make_keys_due_now(session: AsyncSession, unique_keys: Sequence[str]) -> None:
     """Let the waiting jobs with these unique keys run now."""
     notify_after_commit(session, TOPIC)
     await session.execute(MAKE_KEYS_DUE_NOW, {"keys": list(unique_keys)})
+
+
+async def make_ids_due_now(session: AsyncSession, ids: Collection[int]) -> None:
+    """Let these jobs run now, those of them that wait."""
+    notify_after_commit(session, TOPIC)
+    await session.execute(MAKE_IDS_DUE_NOW, {"ids": sorted(ids)})
 
 
 PAUSE = text("INSERT INTO job_pause (kind) VALUES (:kind) ON CONFLICT (kind) DO NOTHING RETURNING kind")
@@ -118,6 +128,8 @@ RETRY_MANY = text(
         condition="""
             (CAST(:kind AS text) IS NULL OR kind = :kind)
             AND (CAST(:project_id AS uuid) IS NULL OR project_id = :project_id)
+            AND (CAST(:owner_id AS uuid) IS NULL
+                 OR instance_id IN (SELECT id FROM instance WHERE owner_token_id = CAST(:owner_id AS uuid)))
             AND (CAST(:error_code AS text) IS NULL OR error_code = :error_code)
             AND NOT EXISTS (SELECT FROM operation WHERE operation.id = CAST(args ->> 'operation_id' AS uuid)
                             AND operation.finished_at IS NOT NULL)
@@ -140,6 +152,7 @@ async def retry_jobs(
     *,
     kind: str | None = None,
     project_id: UUID | None = None,
+    owner_id: UUID | None = None,
     error_code: str | None = None,
     limit: int = 1000,
 ) -> list[int]:
@@ -153,6 +166,7 @@ async def retry_jobs(
         {
             "kind": kind,
             "project_id": project_id,
+            "owner_id": owner_id,
             "error_code": error_code,
             "limit": limit,
             "priority_delays": _priority_delays,
@@ -206,6 +220,37 @@ async def keep_job(
     if (await session.execute(MOVE_KEPT, {"key": unique_key, "at": at})).first() is not None:
         return
     await add_kept_jobs(session, [KeptJob(work, unique_key, at, project_id, instance_id)])
+
+
+# A lock of its own is not needed: the row of the key is locked until the caller's commit, also if another transaction
+# has just added it, so the run that follows sees what the caller has written. A run that has begun releases its key
+# first, and waits for the caller there.
+WAKE = text("""
+    INSERT INTO job (kind, args, priority, project_id, unique_key, origin, run_at, due_at, pause)
+    SELECT :kind, CAST(:args AS jsonb), :priority, CAST(:project_id AS uuid), :key, CAST(:origin AS text), start, start,
+           NULL
+    FROM coalesce(CAST(:at AS timestamptz), clock_timestamp()) AS start
+    ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL DO UPDATE
+    SET run_at = CASE WHEN job.status = 'WAITING' THEN least(job.run_at, excluded.run_at) ELSE job.run_at END,
+        due_at = CASE WHEN job.status = 'WAITING' THEN least(job.due_at, excluded.due_at) ELSE job.due_at END
+""")
+
+
+async def wake_job(
+    session: AsyncSession, work: Work, *, unique_key: str, project_id: UUID, at: datetime | None = None
+) -> None:
+    """Let the job with this key run at this time or earlier, and add it if there is none; None: now."""
+    notify_after_commit(session, TOPIC)
+    values = {
+        "kind": work.kind,
+        "args": to_args(work),
+        "priority": int(work.priority),
+        "project_id": project_id,
+        "key": unique_key,
+        "origin": job_origin.current_origin(),
+        "at": at,
+    }
+    await session.execute(WAKE, values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Every job kind with its typed arguments. A new kind is one more dataclass here."""
+"""Every job kind with its typed arguments, and the names of its base. A new kind is one more dataclass here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,19 +19,8 @@ from server.queue.work import (
     to_args,
 )
 
-# The names of this module and of its base are imported from here.
-__all__ = [
-    "LINED",
-    "JobClass",
-    "OperationWork",
-    "Priority",
-    "UnreadableArguments",
-    "Work",
-    "class_of",
-    "from_args",
-    "is_cancellable",
-    "to_args",
-]
+__all__ = ["LINED", "JobClass", "OperationWork", "Priority", "UnreadableArguments", "Work"]
+__all__ += ["class_of", "from_args", "is_cancellable", "to_args"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +158,14 @@ class RecoverInstance(Work):
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaceMachine(OperationWork):
+    """Make another machine for an instance whose spot machine is about to be reclaimed, and let it take its place."""
+
+    kind = "REPLACE_MACHINE"
+    priority = Priority.HIGH
+
+
+@dataclass(frozen=True, slots=True)
 class RemoveMachine(Work):
     """Delete a machine that its instance no longer needs, and wait until it is gone."""
 
@@ -284,6 +281,45 @@ class CheckBudgets(Work):
 
     kind = "CHECK_BUDGETS"
     concurrency = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PollMarket(Work):
+    """Read the provider's offers, place by place, and write what changed; one job for all processes."""
+
+    kind = "POLL_MARKET"
+    concurrency = 1
+    max_attempts = 100  # for errors of our own; the next one is enqueued after MARKET_COLD
+    is_cancellable = False
+
+
+@dataclass(frozen=True, slots=True)
+class WatchBudgets(Work):
+    """Do the same for the budgets of one project, at the time at which the next of it happens."""
+
+    kind = "WATCH_BUDGETS"
+    priority = Priority.HIGH  # what ends late costs money
+    is_cancellable = False
+
+    project_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class CheckBill(Work):
+    """Compare the ledger with the provider's bill."""
+
+    kind = "CHECK_BILL"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireWait(Work):
+    """End the wait of an operation that has found no capacity in its time."""
+
+    kind = "EXPIRE_WAIT"
+    max_attempts = 100  # for errors of our own
+    is_cancellable = False  # the operation is cancelled instead
+
+    operation_id: UUID
 
 
 @dataclass(frozen=True, slots=True)

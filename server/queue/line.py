@@ -14,7 +14,9 @@ NO_PROJECT = UUID(int=0)
 
 PEEK = """
     SELECT kind,
-           EXISTS (SELECT FROM job WHERE job.kind = wanted.kind AND status = 'WAITING' AND run_at <= now()) AS is_due,
+           (SELECT count(*) FROM (SELECT FROM job
+                                  WHERE job.kind = wanted.kind AND status = 'WAITING' AND run_at <= now()
+                                  LIMIT $2) AS first) AS due,
            (SELECT extract(epoch FROM run_at - now())::float8 FROM job
             WHERE job.kind = wanted.kind AND status = 'WAITING' AND run_at > now() AND (due_at, id) > (now(), 0)
             ORDER BY due_at, id LIMIT 1) AS next_in
@@ -49,7 +51,8 @@ CLAIM = """
             ORDER BY due_at, id LIMIT $1
         ) AS job
     ), chosen AS MATERIALIZED (
-        SELECT id FROM next ORDER BY nth, project_id <= $2, project_id LIMIT $1
+        SELECT id, row_number() OVER (ORDER BY nth, project_id <= $2, project_id) AS place FROM next
+        ORDER BY place LIMIT $1
     ), locked AS MATERIALIZED (
         SELECT ctid AS place FROM job
         WHERE id = ANY(ARRAY(SELECT id FROM chosen)) AND status = 'WAITING' AND run_at <= now()
@@ -64,7 +67,7 @@ CLAIM = """
     )
     SELECT id, kind, args::text, attempts, losses, cancel_requested, project_id, instance_id, due_at,
            error_code, error_message, waited, origin
-    FROM claimed ORDER BY due_at, id
+    FROM claimed JOIN chosen USING (id) ORDER BY chosen.place
 """
 IS_DUE = (
     "status = 'WAITING' AND run_at <= now() AND kind = ANY($5::text[]) AND kind NOT IN (SELECT kind FROM job_pause)"
@@ -82,23 +85,24 @@ CLAIMS: Mapping[JobClass, str] = {job_class: _claim_statement(job_class) for job
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """Whether a job is due in a line; if not, the seconds until one is, as far as is known."""
+    """How many jobs are due in a line, up to the number that was asked for; if none, the seconds until one is, as far
+    as is known."""
 
-    is_due: bool
+    due: int
     next_in: float | None
 
 
 async def peek(
-    connection: "asyncpg.Connection[asyncpg.Record]", lines: Mapping[JobClass, Sequence[str]]
+    connection: "asyncpg.Connection[asyncpg.Record]", lines: Mapping[JobClass, Sequence[str]], *, at_most: int
 ) -> dict[JobClass, Peek]:
     """Look at the jobs of each line's kinds; claims nothing."""
-    rows = await connection.fetch(PEEK, [kind for kinds in lines.values() for kind in kinds])
+    rows = await connection.fetch(PEEK, [kind for kinds in lines.values() for kind in kinds], at_most)
     return {job_class: _peek_of([row for row in rows if row["kind"] in kinds]) for job_class, kinds in lines.items()}
 
 
 def _peek_of(rows: Sequence[asyncpg.Record]) -> Peek:
     pauses = [row["next_in"] for row in rows if row["next_in"] is not None]
-    return Peek(any(row["is_due"] for row in rows), min(pauses, default=None))
+    return Peek(sum(row["due"] for row in rows), min(pauses, default=None))
 
 
 async def claim_in_line(
@@ -111,12 +115,6 @@ async def claim_in_line(
     worker_id: UUID,
     claim: int,
 ) -> list[ClaimedJob]:
-    """Claim the next jobs of a line, beginning with the first of the project that comes after `after_project`."""
+    """Claim the next jobs of a line, in their order: it begins with the project that comes after `after_project`."""
     rows = await connection.fetch(CLAIMS[job_class], at_most, after_project, claim, worker_id, kinds)
     return [claimed_job(row, claim) for row in rows]
-
-
-def last_served(jobs: Sequence[ClaimedJob], before: UUID) -> UUID:
-    """The project whose turn was last, in the order of one round that began after `before`."""
-    served = [job.project_id or NO_PROJECT for job in jobs]
-    return max(served, key=lambda project: (project <= before, project), default=before)

@@ -17,7 +17,7 @@ from server.db.outages import DATABASE_ERRORS
 from server.queue.demand import Demand
 from server.queue.exchange import PLANNER, ClaimedJob, JobTurn
 from server.queue.kinds import JobClass
-from server.queue.line import NO_PROJECT, Peek, claim_in_line, last_served, peek
+from server.queue.line import NO_PROJECT, Peek, claim_in_line, peek
 from server.queue.producer import Producer
 
 log = structlog.get_logger(__name__)
@@ -102,7 +102,8 @@ class LineProducer:
                 room = self._demand.line_room(job_class) if self._is_open else 0
                 if room:
                     seen = await self._peek(job_class)
-                    if seen.is_due and await self._claim_next(job_class, room):
+                    # No more turns than jobs: what is taken and given back is missing elsewhere meanwhile.
+                    if seen.due and await self._claim_next(job_class, min(room, seen.due, TURNS_MAX)):
                         continue
                     # The session wakes all lines every poll interval. A line alone would look a second time.
                     pause = 2 * pause if seen.next_in is None or seen.next_in > pause else seen.next_in
@@ -122,7 +123,7 @@ class LineProducer:
             if self._seen_at < asked_at:
                 await asyncio.sleep(0)  # the others that were woken now ask, too
                 self._seen_at = time.monotonic()
-                self._seen = await peek(connection, self.kinds)
+                self._seen = await peek(connection, self.kinds, at_most=TURNS_MAX)
             return self._seen[job_class]
 
     async def claim_once(self) -> None:
@@ -136,9 +137,9 @@ class LineProducer:
             self._connection.terminate()
             self._connection = None
 
-    async def _claim_next(self, job_class: JobClass, room: int) -> bool:
+    async def _claim_next(self, job_class: JobClass, at_most: int) -> bool:
         """Wait for a turn, then claim; False if there was nothing to claim."""
-        turns = await self._turns.take(job_class, min(room, TURNS_MAX))
+        turns = await self._turns.take(job_class, at_most)
         jobs: list[ClaimedJob] = []
         try:
             room = self._demand.line_room(job_class) if self._is_open else 0  # slots may have gone while we waited
@@ -175,7 +176,8 @@ class LineProducer:
         for job, turn in zip(jobs, turns, strict=False):
             job.turn = turn
         self._demand.add_lined(job_class, len(jobs))
-        self._served_last[job_class] = last_served(jobs, self._served_last[job_class])
+        if jobs:
+            self._served_last[job_class] = jobs[-1].project_id or NO_PROJECT
         return jobs
 
     @contextlib.asynccontextmanager

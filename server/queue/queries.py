@@ -44,6 +44,7 @@ class JobFilter:
     project_id: UUID | None = None
     with_system_jobs: bool = False  # those of no project, besides the project's
     instance_id: UUID | None = None
+    owner_id: UUID | None = None  # a token that sees only its own instances
 
 
 COLUMNS = """
@@ -55,18 +56,25 @@ FINISHED_COLUMNS = COLUMNS.format(cancel_requested="false AS cancel_requested", 
 
 
 async def get_job(
-    session: AsyncSession, job_id: int, *, project_id: UUID | None = None, with_system_jobs: bool = False
+    session: AsyncSession,
+    job_id: int,
+    *,
+    project_id: UUID | None = None,
+    with_system_jobs: bool = False,
+    owner_id: UUID | None = None,
 ) -> JobView | None:
     """One job, or None; with `project_id`, only if it belongs to that project, or to none `with_system_jobs`."""
-    which = JobFilter(project_id=project_id, with_system_jobs=with_system_jobs)
+    which = JobFilter(project_id=project_id, with_system_jobs=with_system_jobs, owner_id=owner_id)
     page = await _page(session, which, "id = :job_id", {"job_id": job_id, "limit": 1})
     return page[0] if page else None
 
 
-async def get_jobs(session: AsyncSession, ids: Sequence[int], *, project_id: UUID) -> dict[int, JobView]:
+async def get_jobs(
+    session: AsyncSession, ids: Sequence[int], *, project_id: UUID, owner_id: UUID | None = None
+) -> dict[int, JobView]:
     """The jobs with these ids that exist in the project, by id."""
     values: dict[str, Any] = {"ids": list(ids), "limit": len(ids)}
-    page = await _page(session, JobFilter(project_id=project_id), "id = ANY(:ids)", values)
+    page = await _page(session, JobFilter(project_id=project_id, owner_id=owner_id), "id = ANY(:ids)", values)
     return {job.id: job for job in page}
 
 
@@ -89,6 +97,8 @@ async def _page(session: AsyncSession, which: JobFilter, range_: str, values: di
         conditions.append(f"({own} OR project_id IS NULL)" if which.with_system_jobs else own)
     if which.instance_id is not None:
         conditions.append("instance_id = :instance_id")
+    if which.owner_id is not None:
+        conditions.append("instance_id IN (SELECT id FROM instance WHERE owner_token_id = :owner_id)")
     if which.statuses is not None:
         conditions.append("status = ANY(:statuses)")
     condition = " AND ".join(conditions)
@@ -103,6 +113,7 @@ async def _page(session: AsyncSession, which: JobFilter, range_: str, values: di
         "kind": which.kind,
         "project_id": which.project_id,
         "instance_id": which.instance_id,
+        "owner_id": which.owner_id,
         "statuses": [str(status) for status in which.statuses or ()],
     }
     used = {name: value for name, value in values.items() if f":{name}" in query}
@@ -141,19 +152,24 @@ class JobStats:
 
 STATS_WINDOW = timedelta(minutes=5)
 
+OF_CALLER = """
+    (CAST(:project_id AS uuid) IS NULL OR project_id = :project_id)
+    AND (CAST(:owner_id AS uuid) IS NULL
+         OR instance_id IN (SELECT id FROM instance WHERE owner_token_id = CAST(:owner_id AS uuid)))
+"""
 # Counts only unfinished, failed and recently finished jobs: each of the three is small or has its own index.
-STATS = text("""
+STATS = text(f"""
     WITH live AS (
         SELECT kind,
                count(*) FILTER (WHERE status = 'WAITING' AND run_at <= now()) AS waiting,
                count(*) FILTER (WHERE status = 'WAITING' AND run_at > now()) AS scheduled,
                count(*) FILTER (WHERE status = 'RUNNING') AS running,
                now() - min(run_at) FILTER (WHERE status = 'WAITING' AND run_at <= now()) AS oldest_waiting
-        FROM job WHERE CAST(:project_id AS uuid) IS NULL OR project_id = :project_id GROUP BY kind
+        FROM job WHERE {OF_CALLER} GROUP BY kind
     ), failed AS (
         SELECT kind, count(*) AS failed, count(*) FILTER (WHERE finished_at > now() - CAST(:span AS interval)) AS lately
         FROM job_history
-        WHERE status = 'FAILED' AND (CAST(:project_id AS uuid) IS NULL OR project_id = :project_id)
+        WHERE status = 'FAILED' AND {OF_CALLER}
         GROUP BY kind
     ), finished AS (
         SELECT kind, count(*) AS finished,
@@ -161,7 +177,7 @@ STATS = text("""
                percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY finished_at - claimed_at) AS run_time
         FROM job_history
         WHERE status <> 'FAILED' AND finished_at > now() - CAST(:span AS interval) AND status = 'SUCCEEDED'
-          AND (CAST(:project_id AS uuid) IS NULL OR project_id = :project_id)
+          AND {OF_CALLER}
         GROUP BY kind
     )
     SELECT kind, coalesce(waiting, 0) AS waiting, coalesce(scheduled, 0) AS scheduled, coalesce(running, 0) AS running,
@@ -176,7 +192,7 @@ STATS = text("""
 WORKERS = text("SELECT count(*) FROM job_worker WHERE lease_until > now()")
 
 
-async def job_stats(session: AsyncSession, *, project_id: UUID | None = None) -> JobStats:
+async def job_stats(session: AsyncSession, *, project_id: UUID | None = None, owner_id: UUID | None = None) -> JobStats:
     """By kind: jobs waiting, running and failed, the age of the oldest waiting job, rates and times.
 
     Of one project, or of all projects and of the jobs without a project.
@@ -189,7 +205,7 @@ async def job_stats(session: AsyncSession, *, project_id: UUID | None = None) ->
             finished_per_minute=row.finished / minutes,
             failed_per_minute=row.failed_lately / minutes,
         )
-        for row in await session.execute(STATS, {"span": STATS_WINDOW, "project_id": project_id})
+        for row in await session.execute(STATS, {"span": STATS_WINDOW, "project_id": project_id, "owner_id": owner_id})
     )
     return JobStats(kinds, (await session.execute(WORKERS)).scalar_one())
 

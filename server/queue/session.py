@@ -80,7 +80,7 @@ class WorkerSession:
             self._demand,
             poll_interval=limits.poll_interval,
             command_timeout=limits.lease / 2,
-            on_claimed=self._executor.add,
+            on_claimed=lambda jobs: self._begin(self._executor, jobs),
         )
         self._lines = LineProducer(
             database,
@@ -91,9 +91,10 @@ class WorkerSession:
             lines,
             poll_interval=limits.poll_interval,
             command_timeout=limits.lease / 2,
-            on_claimed=self._line_executor.add,
+            on_claimed=lambda jobs: self._begin(self._line_executor, jobs),
         )
         self._lost = asyncio.Event()
+        self._is_closed = False
         # A dead worker's jobs must be claimable within the lease, and expired leases are only looked for this often.
         self._rescue_interval = limits.lease / 20
         self._lease = Lease(
@@ -167,6 +168,13 @@ class WorkerSession:
         elif isinstance(result, Reschedule) and result.after is not None:
             self._lines.wake_in(class_of(job.kind).job_class, result.after.total_seconds())
 
+    def _begin(self, executor: Executor, jobs: Sequence[ClaimedJob]) -> None:
+        """A claim that was sent before the worker stopped may succeed after it."""
+        if self._is_closed:
+            self._release(jobs)
+        else:
+            executor.add(jobs)
+
     def _release(self, jobs: Sequence[ClaimedJob]) -> None:
         for job in jobs:
             if job.turn is not None:
@@ -194,6 +202,7 @@ class WorkerSession:
         await self._wait_until_idle(CLEANUP_TIMEOUT)
 
     def _close(self) -> None:
+        self._is_closed = True
         self._producer.close()
         self._lines.close()
 

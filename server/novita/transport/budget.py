@@ -1,8 +1,8 @@
 """How many calls may be made, and by which class: a token bucket whose rate follows the provider's refusals.
 
-Each class has a share that is its own while the others are busy; what they leave is free for all. Beyond its share,
-each class but the first leaves some tokens in the bucket, so that a stop or a poll finds one at once, in whichever
-process it is made: processes do not see what waits in others.
+Each class has a share that is its own while the others are busy; what they leave is free for all. Each class but the
+first leaves some tokens in the bucket, so that a stop finds its calls at once, in whichever process it is made:
+processes do not see what waits in others. Beyond their shares, less urgent classes leave more.
 """
 
 from collections.abc import Mapping
@@ -27,10 +27,14 @@ P = CallPriority
 Calls = Mapping[CallPriority, int]
 # The part of the rate that each class has while all are busy.
 SHARES: Mapping[CallPriority, float] = {P.END: 0.3, P.USER: 0.1, P.POLL: 0.25, P.START: 0.15, P.CREATE: 0.2}
-# How much of the bucket each class leaves to the classes before it.
-LEFT_OVER: Mapping[CallPriority, float] = {P.END: 0, P.USER: 0.1, P.POLL: 0.1, P.START: 0.2, P.CREATE: 0.3}
+# The part of the bucket that is kept for ends, as far as their share allows: a look and a call. Without it the shares
+# of the others kept the bucket empty, and a stop waited for up to 1.7 s at every step.
+KEPT_FOR_ENDS = 0.2
+# How much of the bucket each class leaves to the classes before it when it takes more than its share.
+LEFT_OVER: Mapping[CallPriority, float] = {P.END: 0, P.USER: 0.25, P.POLL: 0.25, P.START: 0.35, P.CREATE: 0.45}
 BURST_SECONDS = 6.0  # the bucket holds so many seconds' calls: opening a page makes several at once
-OWN_TOKENS_MAX = 2.0  # a class that was idle may have so many calls before it is held to its share
+# A class that was idle may have so many calls before it is held to its share. A stop has three steps at once.
+OWN_TOKENS_MAX: Mapping[CallPriority, float] = {P.END: 5.0, P.USER: 2.0, P.POLL: 2.0, P.START: 2.0, P.CREATE: 2.0}
 # A refusal lowers the rate by this factor, at most once in a while: calls already sent are refused too. Each success
 # adds a hundredth of the limit, so the rate follows the provider's real limit closely.
 LOWERED_BY = 0.7
@@ -48,7 +52,7 @@ class BudgetState:
     tokens: float
     at: float
     lowered_at: float = 0.0
-    own: list[float] = field(default_factory=lambda: [OWN_TOKENS_MAX for _ in P])
+    own: list[float] = field(default_factory=lambda: [OWN_TOKENS_MAX[each] for each in P])
     used: list[float] = field(default_factory=lambda: [0.0 for _ in P])
 
 
@@ -67,7 +71,8 @@ class Budget(Protocol):
     """The calls of all who share it."""
 
     async def take(self, wanted: Calls, *, charged: Calls, successes: int) -> Grant:
-        """Take what can be had of `wanted`; `charged` calls were made already, or can't wait."""
+        """Take what can be had of `wanted`; `charged` calls were made already, or can't wait. Less than zero of them
+        are calls that were granted and not made."""
         ...
 
     async def lower(self) -> float:
@@ -89,10 +94,10 @@ def take_calls(state: BudgetState, limit: float, now: float, wanted: Calls, char
     state.tokens = min(burst, state.tokens + elapsed * state.rate)
     fading = exp(-elapsed / USE_SECONDS)
     for each in P:
-        state.own[each] = min(OWN_TOKENS_MAX, state.own[each] + elapsed * state.rate * SHARES[each])
+        state.own[each] = min(OWN_TOKENS_MAX[each], state.own[each] + elapsed * state.rate * SHARES[each])
         state.used[each] *= fading
         _spend(state, each, charged.get(each, 0))
-    state.tokens = max(state.tokens, -burst)
+    state.tokens = max(-burst, min(state.tokens, burst))
     given = dict.fromkeys(wanted, 0)
     for is_own in (True, False):
         for each in sorted(wanted):
@@ -120,8 +125,13 @@ def _burst(rate: float) -> float:
 
 def _may(state: BudgetState, each: CallPriority, is_own: bool, burst: float) -> bool:
     if is_own:
-        return state.tokens >= 1 and state.own[each] >= 1
+        return state.own[each] >= 1 and state.tokens >= _own_level(state, each, burst)
     return state.tokens >= _level(each, burst)
+
+
+def _own_level(state: BudgetState, each: CallPriority, burst: float) -> float:
+    """The bucket's level from which a class may use its share."""
+    return 1.0 if each is P.END else 1.0 + int(min(KEPT_FOR_ENDS * burst, state.own[P.END]))
 
 
 def _level(each: CallPriority, burst: float) -> float:
@@ -131,12 +141,13 @@ def _level(each: CallPriority, burst: float) -> float:
 
 def _spend(state: BudgetState, each: CallPriority, calls: int) -> None:
     state.tokens -= calls
-    state.own[each] = max(0.0, state.own[each] - calls)
-    state.used[each] += calls / USE_SECONDS
+    state.own[each] = min(OWN_TOKENS_MAX[each], max(0.0, state.own[each] - calls))
+    state.used[each] = max(0.0, state.used[each] + calls / USE_SECONDS)
 
 
 def _wait(state: BudgetState, each: CallPriority, burst: float) -> float:
-    own = max((1 - state.own[each]) / (state.rate * SHARES[each]), (1 - state.tokens) / state.rate)
+    level = _own_level(state, each, burst)
+    own = max((1 - state.own[each]) / (state.rate * SHARES[each]), (level - state.tokens) / state.rate)
     free = (_level(each, burst) - state.tokens) / state.rate
     return max(0.001, min(own, free))
 

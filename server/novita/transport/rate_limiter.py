@@ -1,14 +1,23 @@
 """Limits calls per minute: calls above the limit wait in a queue instead of being refused by the provider."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from server.novita.transport.budget import Budget, CallPriority, Calls, Grant, full_budget, lower_rate, take_calls
+from server.novita.transport.budget import (
+    Budget,
+    CallPriority,
+    Calls,
+    Grant,
+    full_budget,
+    lower_rate,
+    take_calls,
+)
 from server.novita.transport.concurrency import CallQueue
 from server.novita.transport.retry import Clock
 
-SPARE_MAX = 10
+SHORT_SECONDS = 3.0  # after a call had to wait
 WAIT_MAX = 86_400.0  # seconds; a job's turn may take long, and its line has no other end
 
 
@@ -42,7 +51,7 @@ class Turn:
         """At the end of the run: another call may use what was not used."""
         if self._is_paid:
             self._is_paid = False
-            self._limiter.refund()
+            self._limiter.refund(self.priority)
 
 
 class LocalBudget:
@@ -70,10 +79,11 @@ class CallRateLimiter:
         self.calls_per_minute = calls_per_minute
         self._clock = clock
         self._budget: Budget = budget or LocalBudget(max(1, calls_per_minute), clock)
-        self._spare = 0  # calls that were granted and not made
+        self._returned: Counter[CallPriority] = Counter()  # calls that were granted and not made
         self._successes = 0
         self._rate = calls_per_minute / 60
         self._available = 0.0
+        self._waited_at = float("-inf")
         self._waiters = CallQueue()
         self._pump: asyncio.Task[None] | None = None
         self._pause: asyncio.Task[None] | None = None
@@ -89,22 +99,16 @@ class CallRateLimiter:
             return True
         if self._waiters:
             return False
-        if self._spare:
-            self._spare -= 1
-            return True
         if not isinstance(self._budget, LocalBudget):
             return False
-        grant = self._note(self._budget.take_now({priority: 1}, charged={}, successes=self._take_successes()))
-        return bool(grant.calls[priority])
+        grant = self._budget.take_now({priority: 1}, charged=self._charge({}), successes=self._take_successes())
+        return bool(self._note(grant).calls[priority])
 
     async def acquire(self, route: str, priority: CallPriority, *, seconds: float) -> None:
         """Wait for leave to make a call; raises RateLimited on timeout."""
         turn = self._waiters.enqueue(route, priority, seconds=seconds)
-        if self._pump is None or self._pump.done():
-            self._pump = asyncio.create_task(self._serve_waiters(), name="novita-limiter")
-        elif self._pause is not None:
-            self._pause.cancel()  # this call may be more urgent than those that wait
-        await self._waiters.wait(turn, route, priority, give_back=self.refund)
+        self._wake_pump()  # this call may be more urgent than those that wait
+        await self._waiters.wait(turn, route, priority, give_back=lambda: self.refund(priority))
 
     async def turns(self, priority: CallPriority, at_most: int) -> list[Turn]:
         """Wait, for as long as it takes, until a job may run that calls the provider; then take what else is free."""
@@ -122,13 +126,12 @@ class CallRateLimiter:
         if self.is_on:
             await self._take({}, {priority: 1})
 
-    def refund(self) -> None:
-        """Return a call that was granted and not made."""
-        if not self.is_on:
-            return
-        self._spare = min(SPARE_MAX, self._spare + 1)
-        if self._waiters.wake_next():
-            self._spare -= 1
+    def refund(self, priority: CallPriority) -> None:
+        """Return a call that was granted and not made. The budget gets it back, not the next call here: what stops
+        return would otherwise be used by creates, and the next stop would wait."""
+        if self.is_on and not self._is_closed:
+            self._returned[priority] += 1
+            self._wake_pump()
 
     def succeeded(self) -> None:
         """The provider answered; after a refusal, the rate goes up again."""
@@ -138,14 +141,20 @@ class CallRateLimiter:
     async def refused(self) -> None:
         """The provider refused a call because of its rate."""
         if self.is_on:
-            self._spare = self._successes = 0
+            self._returned.clear()
+            self._successes = 0
             self._rate = await self._budget.lower()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether calls of this client have to wait, or had to a moment ago."""
+        return self._clock.now() - self._waited_at < SHORT_SECONDS
 
     def snapshot(self) -> LimiterSnapshot:
         return LimiterSnapshot(
             calls_per_minute=self.calls_per_minute,
             calls_per_minute_now=round(self._rate * 60),
-            available=max(0, int(self._available)) + self._spare,
+            available=max(0, int(self._available)) + self._returned.total(),
             waiting={each: self._waiters.count(each) for each in CallPriority},
         )
 
@@ -158,16 +167,23 @@ class CallRateLimiter:
         while self._waiters.wake_next():
             pass
 
+    def _wake_pump(self) -> None:
+        if self._pump is None or self._pump.done():
+            self._pump = asyncio.create_task(self._serve_waiters(), name="novita-limiter")
+        elif self._pause is not None:
+            self._pause.cancel()
+
     async def _serve_waiters(self) -> None:
-        """Runs while calls wait."""
-        while self._waiters:
+        """Runs while calls wait, or are to be returned."""
+        while self._waiters or self._returned:
             waiting = {each: count for each in CallPriority if (count := self._waiters.count(each))}
             grant = await self._take(waiting, {})
             for each, count in grant.calls.items():
                 for _ in range(count):
                     if not self._waiters.wake(each):
-                        self.refund()
+                        self._returned[each] += 1
             if self._waiters and grant.wait:
+                self._waited_at = self._clock.now()
                 self._pause = asyncio.create_task(self._clock.sleep(grant.wait))
                 try:
                     await asyncio.wait([self._pause])
@@ -176,7 +192,13 @@ class CallRateLimiter:
                     self._pause = None
 
     async def _take(self, wanted: Mapping[CallPriority, int], charged: Mapping[CallPriority, int]) -> Grant:
-        return self._note(await self._budget.take(wanted, charged=charged, successes=self._take_successes()))
+        grant = await self._budget.take(wanted, charged=self._charge(charged), successes=self._take_successes())
+        return self._note(grant)
+
+    def _charge(self, calls: Calls) -> Calls:
+        """Those calls, less what is returned."""
+        returned, self._returned = self._returned, Counter()
+        return {each: calls.get(each, 0) - returned[each] for each in {*calls, *returned}}
 
     def _take_successes(self) -> int:
         successes, self._successes = self._successes, 0

@@ -100,12 +100,12 @@ class Transport:
             if not call.is_repeatable and self._seconds_left(asked_at) <= 0:
                 # The queues time out earlier, so the process was paused. Another worker may have given this call up
                 # and would not find what it creates.
-                self._limiter.refund()
+                self._limiter.refund(priority)
                 raise DeadlinePassed("the deadline passed before the request was sent")
             try:
                 permit = self._breaker.enter(route)
             except CircuitOpen:
-                self._limiter.refund()  # it opened while we waited; the next in the queue fails at once too
+                self._limiter.refund(priority)  # it opened while we waited; the next in the queue fails at once too
                 raise
             with permit:
                 return await self._send(call, permit, attempt)
@@ -136,7 +136,7 @@ class Transport:
                 await self._limiter.acquire(route, priority, seconds=self._seconds_left(asked_at))
             if slots.try_acquire(priority):
                 return slots
-            self._limiter.refund()
+            self._limiter.refund(priority)
 
     @contextmanager
     def _measure_wait(self, priority: CallPriority) -> Generator[None]:

@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 from server.db.tables.job import JobStatus
 from server.queue import metrics
 from server.queue.claim import Claim
-from server.queue.control import cancel_job, prune_jobs, retry_job, retry_jobs
+from server.queue.control import cancel_job, make_ids_due_now, prune_jobs, retry_job, retry_jobs
 from server.queue.handler import Done, Failure, GiveUp, Outcome
 from server.queue.queries import JobFilter, get_job, job_stats, page_of_jobs
 from server.queue.schedule import Recurring
@@ -36,6 +36,20 @@ async def test_waiting_job_is_cancelled_before_it_is_due_and_failed_is_called(wo
     assert world.failures == [("TEST_NOTE", CANCELLED)]
     await until(lambda: _history_is(world, [("TEST_NOTE", "CANCELLED", 0, "CANCELLED")]))
     assert world.ran == []
+
+
+async def test_of_the_jobs_named_by_id_those_that_wait_run_now(world: World):
+    [later] = await world.enqueue(Note(), after=timedelta(hours=1))
+    [other] = await world.enqueue(Note(), after=timedelta(hours=1))
+    world.start(poll_interval=timedelta(hours=1), lease=timedelta(hours=1))
+    await until(lambda: world.workers[0].is_working)
+
+    async with world.database.write() as session:
+        await make_ids_due_now(session, [later, later + other + 1])
+
+    await until(lambda: len(world.ran) == 1)
+    await until(lambda: _history_is(world, [("TEST_NOTE", "SUCCEEDED", 0, None)]))
+    assert (await world.rows("SELECT id FROM job WHERE status = 'WAITING'")) == [(other,)]
 
 
 async def test_a_running_job_is_interrupted_and_cancelled(world: World):

@@ -78,6 +78,33 @@ async def test_projects_take_turns_however_many_jobs_each_has(world: World):
     assert [row[0] for row in rows] == projects * 2
 
 
+async def test_jobs_that_are_claimed_together_begin_in_the_order_of_the_projects_turns(world: World):
+    projects = sorted(uuid4() for _ in range(2))
+    await add(world, CreateInstance, 4, projects[0])
+    await add(world, CreateInstance, 1, projects[1])
+    await world.execute("UPDATE job SET due_at = due_at + interval '1 second' WHERE project_id = $1", projects[1])
+    began: list[UUID | None] = []
+
+    async def run(work: Any, claim: Claim) -> Outcome:
+        began.append(claim.project_id)
+        return Done()
+
+    worker = Worker(
+        world.database, world.notifier, {CreateInstance.kind: Handler(run)}, concurrency=20, turns=Gate(creates=10)
+    )
+    worker.start()
+    try:
+        await until(lambda: len(began) == 5)
+    finally:
+        await worker.stop()
+
+    assert began == [projects[0], projects[1], projects[0], projects[0], projects[0]]
+
+
+async def has_left(world: World, many: int) -> bool:
+    return await world.value("SELECT count(*) FROM job WHERE kind = 'CREATE_INSTANCE'") == many
+
+
 async def has_finished(world: World, many: int) -> bool:
     return await world.value("SELECT count(*) FROM job_history") == many
 
@@ -99,7 +126,7 @@ async def test_a_job_waits_for_its_turn_in_the_table_and_holds_no_slot(world: Wo
         gate.left[JobClass.CREATES] = 4
         await until(lambda: len(ran) == 6)
         await until(lambda: gate.returned >= 5)  # one of the stop, four of the creates
-        assert await world.value("SELECT count(*) FROM job WHERE kind = 'CREATE_INSTANCE'") == 26
+        await until(lambda: has_left(world, 26))
     finally:
         await worker.stop()
 
@@ -114,9 +141,9 @@ async def test_lines_that_are_woken_together_look_with_one_query(world: World, m
         finally:
             asked[job_class] += 1
 
-    async def counted_look(connection: Any, lines: Any) -> dict[JobClass, Peek]:
+    async def counted_look(connection: Any, lines: Any, *, at_most: int) -> dict[JobClass, Peek]:
         looks["of all"] += 1
-        return await look(connection, lines)
+        return await look(connection, lines, at_most=at_most)
 
     monkeypatch.setattr(LineProducer, "_peek", counted_ask)
     monkeypatch.setattr(line_producer, "peek", counted_look)

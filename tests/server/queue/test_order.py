@@ -1,6 +1,7 @@
 """The order of jobs and the limits per kind."""
 
 import asyncio
+import time
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -46,15 +47,18 @@ async def test_one_claim_takes_the_first_of_all_kinds_and_not_the_first_of_each(
 
 async def test_a_project_with_a_thousand_waiting_jobs_does_not_delay_anothers_first(world: World):
     greedy, modest = uuid4(), uuid4()
+    began = time.monotonic()
     async with world.database.write() as session:
         await enqueue_many(session, [Note(f"greedy {n}") for n in range(1000)], project_id=greedy)
     await world.enqueue(Note("modest"), project_id=modest)
-    worker = world.worker(concurrency=int(BURST_MAX) + 50)
+    # What the greedy project may have run by then; on a busy machine some time has passed since its first.
+    share = BURST_MAX + (time.monotonic() - began) * JOBS_PER_SECOND
+    worker = world.worker(concurrency=1000)
 
     await worker.work_once()
 
     place = world.ran.index("modest")
-    assert BURST_MAX <= place <= BURST_MAX + 5
+    assert BURST_MAX <= place <= share + 1
     assert world.ran[0] == "greedy 0"
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from server.errors import RateLimited, ValidationFailed
 from server.queue.claim import Claim
+from server.queue.enqueue import TOPIC, enqueue
 from server.queue.handler import Again, Done, Failure, GiveUp, Outcome
 from tests.server.queue.conftest import Note, Stubborn, Urgent, World
 from tests.support.waiting import until
@@ -158,6 +159,13 @@ async def _is_over(world: World) -> bool:
     return bool(await world.value("SELECT count(*) = 1 FROM job_history"))
 
 
+CLAIM_WAITS = """
+    SELECT count(*) > 0 FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ILIKE '%skip locked%'
+"""
+CLAIM_IS_OVER = f"SELECT NOT ({CLAIM_WAITS})"
+
+
 async def test_stopping_lets_a_running_handler_finish(world: World):
     began, may_end = asyncio.Event(), asyncio.Event()
 
@@ -177,6 +185,33 @@ async def test_stopping_lets_a_running_handler_finish(world: World):
 
     assert world.ran == ["slow"]
     assert await world.history() == [("TEST_NOTE", "SUCCEEDED", 0, None)]
+    assert await world.jobs() == [("TEST_NOTE", "WAITING", 0)]
+
+
+async def test_job_whose_claim_succeeds_while_the_worker_stops_is_released(world: World):
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(_work: Any, _claim: Claim) -> Outcome:
+        began.set()
+        await may_end.wait()
+        return Done()
+
+    await world.enqueue(Note("slow"))
+    worker = world.start(slow)
+    await began.wait()
+
+    async with world.database.write() as session:
+        await (await session.connection()).exec_driver_sql("LOCK TABLE job IN ACCESS EXCLUSIVE MODE")
+        await enqueue(session, Note("after"))
+        world.notifier.notify([TOPIC])
+        await until(lambda: world.value(CLAIM_WAITS))
+        stopping = asyncio.create_task(worker.stop())
+        await asyncio.sleep(0.1)  # it has stopped claiming
+    await until(lambda: world.value(CLAIM_IS_OVER))
+    may_end.set()
+    await stopping
+
+    assert world.ran == ["slow"]
     assert await world.jobs() == [("TEST_NOTE", "WAITING", 0)]
 
 

@@ -61,6 +61,22 @@ def test_a_stop_finds_a_call_while_users_or_polls_of_another_process_wait_for_mo
     assert take_calls(state, LIMIT, 60.05, {P.END: 1}, {}, 0).calls == {P.END: 1}
 
 
+def test_a_stop_finds_a_look_and_a_call_while_all_others_take_their_shares(state: BudgetState):
+    served(state, [P.USER, P.POLL, P.START, P.CREATE], seconds=60)
+    assert take_calls(state, LIMIT, 60.05, {P.END: 2}, {}, 0).calls == {P.END: 2}
+
+
+def test_ends_that_have_used_up_their_share_keep_nothing_from_the_others(state: BudgetState):
+    take_calls(state, LIMIT, 0.0, {P.END: 12}, {}, 0)
+    assert take_calls(state, LIMIT, 0.5, {P.USER: 1}, {}, 0).calls == {P.USER: 1}
+
+
+def test_a_call_that_was_not_made_is_there_again(state: BudgetState):
+    take_calls(state, LIMIT, 0.0, {P.END: 12}, {}, 0)
+    assert take_calls(state, LIMIT, 0.0, {P.END: 2}, {P.END: -1}, 0).calls == {P.END: 1}
+    assert take_calls(state, LIMIT, 10.0, {}, {P.END: -5}, 0).available == 12  # the bucket holds no more
+
+
 def test_calls_that_did_not_wait_are_paid_for_by_later_ones(state: BudgetState):
     take_calls(state, LIMIT, 0.0, {P.END: 12}, {}, 0)
     grant = take_calls(state, LIMIT, 0.0, {P.END: 1}, {P.START: 4}, 0)

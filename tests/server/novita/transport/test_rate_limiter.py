@@ -108,10 +108,20 @@ async def test_a_cancelled_waiter_leaves_the_queue(callers: Callers):
 async def test_a_permit_for_a_cancelled_caller_goes_to_the_next(callers: Callers):
     await callers.call("first")
     await callers.call("second")
-    callers.limiter.refund()  # first has its turn, but its task has not run yet
+    assert callers.limiter._waiters.wake(USER)  # first has its turn, but its task has not run yet
     callers.tasks["first"].cancel()
     await settle()
     assert callers.served == ["second"]
+
+
+async def test_a_call_that_a_stop_returns_is_left_for_the_next_stop(callers: Callers):
+    await callers.call("create", CallPriority.CREATE)
+
+    callers.limiter.refund(CallPriority.END)
+    await settle()
+    assert callers.served == []
+    await callers.call("stop", CallPriority.END)
+    assert callers.served == ["stop"]
 
 
 async def test_a_snapshot_counts_the_waiters(callers: Callers):
@@ -119,6 +129,16 @@ async def test_a_snapshot_counts_the_waiters(callers: Callers):
     await callers.call("poll", POLL)
     seen = callers.limiter.snapshot()
     assert (seen.calls_per_minute, seen.available, seen.waiting[USER], seen.waiting[POLL]) == (60, 0, 1, 1)
+
+
+async def test_calls_are_short_while_one_waits_and_for_a_moment_after(callers: Callers):
+    assert not callers.limiter.is_short  # the bucket is empty, and nothing waits for it
+    await callers.call("create", CallPriority.CREATE)
+    assert callers.limiter.is_short
+    await callers.clock.advance(2)
+    assert (callers.served, callers.limiter.is_short) == (["create"], True)
+    await callers.clock.advance(3)
+    assert not callers.limiter.is_short
 
 
 async def test_closing_wakes_all_waiting_calls(callers: Callers):
