@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from server.config import Settings
 from server.graphql.transports.handshake import CONNECTION, network_of
 from server.http.connection_limits import ConnectionLimits, Visit
+from server.http.pipelined import PipelinedStarts
 from server.http.proxies import TrustedProxies
 from server.http.websocket import DirectWebSocketProtocol
 from server.http.writes import JoinedWrites
@@ -62,6 +63,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     response_timeout = 60.0
     limits: ConnectionLimits
     proxies: TrustedProxies
+    pipelined: PipelinedStarts
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -71,6 +73,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._body_left = 0
         self._unread = bytearray()
         self._running: RequestResponseCycle | None = None
+        self._is_pipelined = False  # whether the next request came before the last response was complete
         self._refusal: tuple[int, str] | None = None  # sent after the responses to earlier requests
         self._is_refused = False
         self._is_upgraded = False
@@ -194,9 +197,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._running = cycle
         if cycle.scope["method"] == "POST":  # a HEAD has no body that would follow
             cycle.transport = cast("Any", JoinedWrites(self.transport, self.loop))
-        super()._start_asgi_task(cycle, app)
+        if self._is_pipelined:
+            self.pipelined.add(lambda: self._start_pipelined(cycle, app))
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _start_pipelined(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if not cycle.disconnected and not self.transport.is_closing():
+            super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
+        self._is_pipelined = bool(self.pipeline or self._unread)
         super().on_response_complete()
         if self.transport.is_closing():
             return
@@ -313,6 +324,7 @@ def protocol_for(settings: Settings) -> type[BoundedHttpProtocol]:
 
     class Configured(BoundedHttpProtocol):
         limits = counts
+        pipelined = PipelinedStarts()
         proxies = TrustedProxies(settings.trusted_proxies)
         header_timeout = settings.request_header_timeout.total_seconds()
         body_timeout = settings.request_body_timeout.total_seconds()

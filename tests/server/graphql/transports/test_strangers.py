@@ -131,6 +131,32 @@ async def test_pipelined_requests_are_answered_in_order_and_not_read_far_ahead(a
         assert [(await some.answer())[0] for _ in paths] == [statuses[path] for path in paths]
 
 
+async def test_connections_full_of_pipelined_requests_let_another_request_pass(api: Api):
+    """It takes a few iterations of the event loop, in each of which every connection would start a request."""
+    answered = 0
+
+    async def read(some: Line) -> None:
+        nonlocal answered
+        while True:
+            await some.answer()
+            answered += 1
+
+    async with contextlib.AsyncExitStack() as stack:
+        full = [await stack.enter_async_context(line(api.server)) for _ in range(20)]
+        other = await stack.enter_async_context(line(api.server))
+        for some in full:
+            some.send(get(api.server) * 1_000)
+        async with asyncio.TaskGroup() as group:
+            reading = [group.create_task(read(some)) for some in full]
+            await until(lambda: answered > len(full))
+            before = answered
+            other.send(get(api.server))
+            assert (await other.answer())[0] == 200
+            assert answered - before < len(full)
+            for task in reading:
+                task.cancel()
+
+
 async def test_a_refusal_comes_after_the_answers_to_earlier_requests(api: Api):
     async with line(api.server) as some:
         some.send(get(api.server) * 3 + get(api.server, "/healthz", "x: " + "y" * 9000))
