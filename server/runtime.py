@@ -1,7 +1,7 @@
 """The parts of a process: created, started and closed in order."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Hashable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Self
@@ -36,6 +36,8 @@ from server.instances.provider.reader import ProviderReader
 from server.instances.queries.log import LogReader
 from server.jobs.registry import Services, all_handlers
 from server.lifetimes.heartbeat import Heartbeats
+from server.market.follow import follow_market
+from server.market.listing import TapeListings
 from server.novita.client import NovitaClient
 from server.novita.transport.retry import RetryPolicy
 from server.observe import tracing
@@ -44,11 +46,14 @@ from server.probes.probe import Prober
 from server.provider.budget import SharedBudget
 from server.provider.guard import ProviderGuard
 from server.provider.turns import CallTurns
+from server.queue.control import make_ids_due_now
 from server.queue.handler import Handler
 from server.queue.kinds import (
+    CheckBill,
     CheckBudgets,
     CheckHealth,
     CleanUp,
+    PollMarket,
     ProbeWatched,
     Reconcile,
     SendProjectWebhook,
@@ -69,7 +74,7 @@ from server.webhooks.signing import find_key
 CLEAN_UP_INTERVAL = timedelta(minutes=10)
 WATCH_INTERVAL = timedelta(seconds=15)
 ESTIMATES_INTERVAL = timedelta(seconds=15)
-BUDGETS_INTERVAL = timedelta(seconds=15)  # short beside the time by which a budget ends machines early
+BUDGETS_INTERVAL = timedelta(seconds=30)  # short beside the time by which a budget ends machines early
 # Kinds that mostly wait for other servers.
 SLOW_KINDS: tuple[type[Work], ...] = (CheckHealth, ProbeWatched, SendWebhook, SendProjectWebhook)
 
@@ -129,6 +134,7 @@ class Runtime:
             template_ttl=settings.template_cache_ttl,
             stale_for=settings.provider_max_wait,  # as long as an accepted create waits for the provider
             caches=self.caches,
+            tape=TapeListings(self.database, max_age=settings.product_cache_ttl),
         )
         live_reads = LiveReads(
             per_token=settings.live_reads_per_token,
@@ -136,7 +142,9 @@ class Runtime:
             calls_per_minute=settings.novita_rate_limit,
         )
         self.account = Account(self.database, self.novita, self.catalog, live_reads)
-        self.poller = InstancePoller(self.novita, calls_per_minute=settings.novita_rate_limit)
+        self.poller = InstancePoller(
+            self.novita, calls_per_minute=settings.novita_rate_limit, wake=self._make_jobs_due_now
+        )
         self.provider_reader = ProviderReader(
             self.database,
             self.novita,
@@ -194,6 +202,8 @@ class Runtime:
         self._stack.push_async_callback(self.poller.close)
         self.notifier.start()
         self._stack.push_async_callback(self.notifier.stop)
+        following = follow_market(self.database, self.notifier, self.catalog.forget_products)
+        self._stack.callback(asyncio.create_task(following, name="market").cancel)
         # Every process may become the sequencer, so the log continues as long as one process of any kind runs.
         if self._beside is None:
             self.sequencer.start()
@@ -202,6 +212,11 @@ class Runtime:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    async def _make_jobs_due_now(self, clients: Collection[Hashable]) -> None:
+        """The jobs among the clients of the poller: there is news of their machines."""
+        async with self.database.write() as session:
+            await make_ids_due_now(session, [client for client in clients if isinstance(client, int)])
 
     def warm_catalog(self) -> None:
         """Read regions and products in the background, so that the first request does not wait for them."""
@@ -248,6 +263,8 @@ class Runtime:
             Recurring(WatchHealth(), every=WATCH_INTERVAL),
             Recurring(UpdateEstimates(), every=ESTIMATES_INTERVAL),
             Recurring(CheckBudgets(), every=BUDGETS_INTERVAL),
+            Recurring(PollMarket(), every=min(self.settings.market_hot, self.settings.market_cold)),
+            Recurring(CheckBill(), every=self.settings.bill_interval),
         ]
         self._start_worker(handlers, concurrency=self.settings.max_concurrent_jobs, recurring=recurring)
 

@@ -86,6 +86,15 @@ class ProviderSettings(SettingsGroup):
     fleet_cache_ttl: Duration = Field(
         default=timedelta(seconds=30), description="TTL of the provider's instance list in `fleet`."
     )
+    market_hot: Duration = Field(
+        default=timedelta(seconds=15),
+        description="How often an offer is read that a subscriber or an alert watches.",
+    )
+    market_cold: Duration = Field(default=timedelta(minutes=5), description="How often other offers are read.")
+    market_calls: int = Field(
+        default=20, ge=1, description="Provider calls per minute that read offers, by all processes together."
+    )
+    market_retention: Duration = Field(default=timedelta(days=90), description="How long changes of offers are kept.")
     redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
         default=None, description="Redis, to share the caches between processes. Without it, each process has its own."
     )
@@ -97,6 +106,9 @@ class ProviderSettings(SettingsGroup):
         default=timedelta(hours=24),
         description="An event `balance.low` is written when the account's balance lasts for less than this at the "
         "present prices.",
+    )
+    bill_interval: Duration = Field(
+        default=timedelta(days=1), description="How often the ledger is compared with the provider's bill."
     )
     reconcile_interval: Duration = Field(
         default=timedelta(minutes=5), description="How often all rows are compared with the provider's list."

@@ -95,6 +95,12 @@ CODES = (
         retryable=True,
     ),
     ErrorCode(
+        "WAIT_EXPIRED",
+        "No capacity was offered to it in the time that `onNoCapacity` allowed.",
+        "Send it again with a longer wait, more regions or a higher maxHourlyPrice.",
+        retryable=True,
+    ),
+    ErrorCode(
         "READY_TIMEOUT",
         "The machine did not run within readyTimeout, by default INSTANCE_MAX_WAIT.",
         "It is still billed, and becomes READY if it comes up later; retryOperation waits again. Large images take "
@@ -185,6 +191,17 @@ CODES = (
         "The machine was changing state for longer than PROVIDER_MAX_WAIT.",
         "Repeat the request once the instance's status settles.",
         retryable=True,
+    ),
+    ErrorCode(
+        "RECLAIMED_FIRST",
+        "The machine was reclaimed before another one was made in its place.",
+        "Recovery goes on by its steps.",
+        retryable=True,
+    ),
+    ErrorCode(
+        "REPLACEMENT_NOT_NEEDED",
+        "The machine was stopped or replaced while another one was made in its place, which is removed.",
+        "Nothing.",
     ),
     ErrorCode(
         "NO_START_STEP",

@@ -26,6 +26,9 @@ CODES = (
     _missing("event"),
     _missing("budget"),
     _missing("quota"),
+    _missing("alert"),
+    ErrorCode("INVALID_ALERT", "A field of the alert is out of range.", "Correct the field that `path` names."),
+    ErrorCode("TOO_MANY_ALERTS", "The project has 100 alerts already.", "Delete one first."),
     ErrorCode(
         "BUDGET_EXCEEDED",
         "The request may cost more than is left of the budget `budgetName`.",
@@ -89,6 +92,12 @@ CODES = (
         retryable=True,
     ),
     ErrorCode(
+        "QUEUED_BEHIND",
+        "Older operations of the project wait for every offer that would fit; `ahead` says how many.",
+        "Give onNoCapacity to wait behind them, name other regions, or cancel one of them.",
+        retryable=True,
+    ),
+    ErrorCode(
         "VERSION_CONFLICT",
         "The instance has changed since the version in expectedVersion.",
         "Read the instance again and decide again.",
@@ -102,6 +111,8 @@ CODES = (
         "INVALID_LIFETIME",
         "A limit of the lifetime is out of its range, in the past, contradictory or never takes effect.",
     ),
+    _invalid("INVALID_WAIT", "A wait for capacity lasts from 60 seconds to 30 days."),
+    _invalid("INVALID_PRIORITY", "A priority is 0 to 100."),
     _invalid("INVALID_RECOVERY", "The steps of a start are none, repeated or not known."),
     ErrorCode(
         "DATA_LOSS_NOT_ALLOWED",

@@ -43,11 +43,17 @@ class EventType(StrEnum):
     RECOVERY_STEP = "recovery.step"  # a start takes a step, perhaps after another was refused
     RECOVERY_GAVE_UP = "recovery.gave_up"
     INSTANCE_RELOCATED = "instance.relocated"  # another machine serves
+    WAIT_BEGAN = "wait.began"  # for capacity
+    WAIT_MATCHED = "wait.matched"  # an offer is there, and is asked for
+    WAIT_RETURNED = "wait.returned"  # the offer was refused; it waits again
+    WAIT_EXPIRED = "wait.expired"
     ATTEMPT_FINISHED = "attempt.finished"
     BALANCE_LOW = "balance.low"  # of the server's project
     BUDGET_THRESHOLD = "budget.threshold"
     BUDGET_EXHAUSTED = "budget.exhausted"
     BUDGET_RESET = "budget.reset"  # a new period has begun
+    SPEND_DIFFERS = "spend.differs"  # a day of the provider's bill and of the ledger
+    MARKET_ALERT = "market.alert"
     VOLUME_CREATING = "volume.creating"
     VOLUME_AVAILABLE = "volume.available"
     VOLUME_CHANGED = "volume.changed"  # name, size or price
@@ -69,7 +75,9 @@ class EventType(StrEnum):
     PREWARM_DELETED = "prewarm.deleted"
 
 
-_PROJECT_OBJECTS = ("balance", "budget", "volume", "registry_auth", "template", "network", "prewarm")
+OWNER = "owner_token_id"  # in an event's data, if the instance belongs to a token that sees only its own
+
+_PROJECT_OBJECTS = ("balance", "budget", "market", "spend", "volume", "registry_auth", "template", "network", "prewarm")
 # About a project, not about one of its instances.
 PROJECT_EVENTS = frozenset(each for each in EventType if each.value.partition(".")[0] in _PROJECT_OBJECTS)
 
@@ -112,6 +120,15 @@ def event_of(row: Row) -> Event:
         data=orjson.loads(data) if isinstance(data, str) else data,
         occurred_at=row["occurred_at"],
     )
+
+
+def is_hidden(event: Event, owner_id: UUID | None) -> bool:
+    """From a token that sees only its own instances: events of others, and those with sums over all instances."""
+    if owner_id is None:
+        return False
+    if event.instance_id is None:
+        return event.type.partition(".")[0] in ("balance", "budget", "spend")
+    return event.data.get(OWNER) != str(owner_id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,15 @@ OVERDUE = text("""
 """)
 VOLUMES = text("SELECT status, count(*) AS many FROM volume WHERE status <> 'DELETED' GROUP BY status")
 MACHINES = text("SELECT origin, machines FROM unlinked_count")
+# The table of jobs is small; machines that leave have a partial index.
+RECOVERY = text("""
+    SELECT (SELECT count(*) FROM job WHERE kind = 'RECOVER_INSTANCE') AS recovering,
+           (SELECT count(*) FROM machine WHERE removing_from IS NOT NULL AND ended_at IS NULL) AS leaving
+""")
+WAITS = text("""
+    SELECT count(*) AS many, coalesce(extract(epoch FROM clock_timestamp() - min(since))::float8, 0) AS oldest
+    FROM capacity_wait
+""")
 
 
 # By kind and status: how many, the oldest one's age, and how many wait for the provider.
@@ -180,7 +189,11 @@ class DatabaseFigures:
     in_doubt: int | None = None
     oldest_in_doubt: float | None = None
     machines: dict[str, int] = field(default_factory=dict[str, int])
+    recovering: int | None = None
+    leaving: int | None = None
     volumes: dict[str, int] = field(default_factory=dict[str, int])
+    waits: int | None = None
+    oldest_wait: float | None = None
     webhooks: dict[str, int] = field(default_factory=dict[str, int])
     webhooks_behind: int | None = None
 
@@ -233,7 +246,9 @@ class MetricsEndpoint:
                 operations = (await session.execute(OPERATIONS)).all()
                 doubt = (await session.execute(DOUBT)).one()
                 machines = (await session.execute(MACHINES)).all()
+                recovery = (await session.execute(RECOVERY)).one()
                 volumes = (await session.execute(VOLUMES)).all()
+                waits = (await session.execute(WAITS)).one()
                 feed = (await session.execute(WEBHOOK_FEED)).one()
                 await self._count_instances(session)
         except Exception as error:
@@ -254,7 +269,11 @@ class MetricsEndpoint:
             in_doubt=doubt.many,
             oldest_in_doubt=doubt.oldest,
             machines={row.origin: row.machines for row in machines},
+            recovering=recovery.recovering,
+            leaving=recovery.leaving,
             volumes={row.status: row.many for row in volumes},
+            waits=waits.many,
+            oldest_wait=waits.oldest,
             webhooks={"enabled": feed.enabled, "disabled": feed.disabled},
             webhooks_behind=max(0, feed.behind) if feed.enabled else 0,
         )
@@ -297,8 +316,12 @@ def _database_metrics(figures: DatabaseFigures, position: int | None) -> Iterato
     yield _one("pilotlight_attempts_oldest_in_doubt_seconds", "Age of the oldest of them.", figures.oldest_in_doubt)
     machines = {(origin,): many for origin, many in figures.machines.items()}
     yield _by("pilotlight_machines_without_instance", "Machines that no instance has.", "origin", machines)
+    yield _one("pilotlight_recoveries_open", "Instances that are being recovered.", figures.recovering)
+    yield _one("pilotlight_machines_leaving", "Machines that were replaced and are not gone yet.", figures.leaving)
     volumes = {(status,): many for status, many in figures.volumes.items()}
     yield _by("pilotlight_volumes", "Network volumes that are not deleted.", "status", volumes)
+    yield _one("pilotlight_waits", "Operations that wait for capacity.", figures.waits)
+    yield _one("pilotlight_wait_oldest_seconds", "Age of the oldest of them.", figures.oldest_wait)
     yield _by("pilotlight_instances", "Instances that are not deleted.", "status", instances)
     yield _one("pilotlight_instances_missing", "Instances that the provider does not show.", figures.missing)
     webhooks = {(state,): many for state, many in figures.webhooks.items()}

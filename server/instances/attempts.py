@@ -11,15 +11,19 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.clock import new_id, now
 from server.db.tables import Attempt, Instance, Operation
 from server.enums import LIVE_ATTEMPT, AttemptStatus
+from server.errors import InsufficientResource
 from server.events.event import EventType
 from server.events.outbox import append
+from server.instances.events import with_owner
 from server.instances.markers import derived_marker, random_marker
-from server.instances.placement import Candidate, RegionRefusal
+from server.instances.placement import OUT_OF_STOCK, Candidate, RegionRefusal
 from server.instances.transitions import lock
 from server.novita.models import RemoteInstance
 
 # The reason of an instance's status while the result of its create attempt is not known.
 MACHINE_MAY_EXIST = "MACHINE_MAY_EXIST"
+# The reason of an attempt that the provider refused for want of stock.
+NO_STOCK = frozenset({InsufficientResource.code, "INSUFFICIENT_RESOURCE"})
 
 
 async def of_operation(session: AsyncSession, operation_id: UUID) -> Sequence[Attempt]:
@@ -91,12 +95,13 @@ async def begin_found(
 async def note_refusals(
     session: AsyncSession, instance: Instance, operation_id: UUID, refusals: Sequence[RegionRefusal]
 ) -> None:
-    """Record the regions without a candidate, each once, so that the caller sees the reasons."""
-    known = {
-        (attempt.region, attempt.billing_mode, attempt.reason_code)
-        for attempt in await of_operation(session, operation_id)
-        if attempt.marker is None
-    }
+    """Record the regions without a candidate, each once, so that the caller sees the reasons.
+
+    Where the provider itself has refused the operation for want of stock, that the stock is gone says nothing new.
+    """
+    past = await of_operation(session, operation_id)
+    known = {(each.region, each.billing_mode, each.reason_code) for each in past if each.marker is None}
+    known |= {(each.region, each.billing_mode, OUT_OF_STOCK) for each in past if each.reason_code in NO_STOCK}
     for refusal in refusals:
         if (refusal.region, refusal.billing_mode, refusal.code) not in known:
             await _add(
@@ -142,7 +147,7 @@ async def end(session: AsyncSession, attempt: Attempt, status: AttemptStatus, **
         instance_id=instance.id,
         operation_id=row.operation_id,
         caused_by=await session.scalar(select(Operation.requested_by).where(Operation.id == row.operation_id)),
-        data={"attempt": attempt_data(row)},
+        data=with_owner(instance, {"attempt": attempt_data(row)}),
     )
     return True
 

@@ -12,10 +12,12 @@ from server.db.text import is_storable
 from server.enums import Billing, InstanceKind, PlacementOrder, StartStep
 from server.errors import Invalid, Problem
 from server.idempotency import MAX_KEY
+from server.instances.env import MAX_ENV, MAX_ENV_OF_CPU
 from server.instances.limits.spec import Lifetime
 from server.instances.recovery.spec import Recovery
 from server.instances.start_steps import step_problems
 from server.instances.tools import MAX_PORTS, Tool, tool_problems
+from server.market.wait_draft import WaitDraft, no_capacity_problems
 from server.probes.plan import HealthCheckDraft
 from server.ssrf import PrivateAddresses
 from server.volumes.draft import VolumeMount, mount_problems
@@ -24,13 +26,9 @@ from server.webhooks.urls import url_problem
 MAX_NAME = 255
 MAX_COMMAND = 2047
 MAX_IMAGE = 500
-MAX_ENV = 100
-MAX_ENV_OF_CPU = 30
 MAX_ENV_KEY = 511
 MAX_ENV_VALUE = 4095
-MAX_LABELS = 64
-MAX_LABEL = 63
-MAX_LABEL_VALUE = 255
+MAX_LABELS, MAX_LABEL, MAX_LABEL_VALUE = 64, 63, 255
 MAX_REGIONS = 20
 READY_TIMEOUT_MIN, READY_TIMEOUT_MAX = timedelta(minutes=1), timedelta(hours=24)
 ANY_REGION = "ANY"
@@ -107,6 +105,7 @@ class CreateDraft:
     quote_id: str | None = None
     max_price_drift: float = 0
     recovery: Recovery | None = None
+    on_no_capacity: WaitDraft | None = None
     # Problems found while the input was read; reported together with the others.
     unreadable: tuple[Problem, ...] = ()
 
@@ -163,6 +162,7 @@ class CreateDraft:
             yield from self.lifetime.problems(("input", "lifetime"), at=now())
         if self.recovery is not None:
             yield from self.recovery.problems(("input", "recovery"))
+        yield from no_capacity_problems(self.on_no_capacity)
         yield from self.unreadable
 
     def _kind_problems(self) -> Iterator[Problem]:
@@ -310,6 +310,7 @@ class StartDraft:
     lifetime: Lifetime | None = None
     steps: tuple[StartStep, ...] = (StartStep.SAME,)
     allow_data_loss: bool = False
+    on_no_capacity: WaitDraft | None = None
 
     def check(self, private_addresses: PrivateAddresses) -> None:
         """Raise Invalid with every problem of the request itself."""
@@ -340,6 +341,7 @@ class StartDraft:
         yield from step_problems(self.steps, ("input",), allow_data_loss=self.allow_data_loss)
         if self.lifetime is not None:
             yield from self.lifetime.problems(("input", "lifetime"), at=now())
+        yield from no_capacity_problems(self.on_no_capacity)
         if self.health_check is not None:
             yield from self.health_check.problems(("input", "healthCheck"))
         if self.target_port is not None and not 1 <= self.target_port <= 65535:

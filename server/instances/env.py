@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
+from server.clock import format_id
 from server.db.database import Database
 from server.db.pool import RawPool
 from server.db.tables import Instance, Operation
@@ -34,6 +35,12 @@ SECRET_WORDS = (
     "TOKEN",
     "WEBHOOK",
 )
+# The provider's limits.
+MAX_ENV = 100
+MAX_ENV_OF_CPU = 30
+# Set in each new machine, so that a program knows which instance it is and that it runs on another machine.
+INSTANCE_ID, MACHINE = "PILOTLIGHT_INSTANCE_ID", "PILOTLIGHT_MACHINE"
+OWN_NAMES = frozenset({INSTANCE_ID, MACHINE})
 BATCH_SIZE = 500
 ENV = "env"  # of an upgrade, in `wanted`; it is left out when the operation ends
 
@@ -70,6 +77,12 @@ def sealed(env: Mapping[str, str], cipher: Cipher) -> dict[str, Any]:
 def opened(instance: Instance, cipher: Cipher) -> dict[str, str]:
     """The variables of the container. Raises UnknownEncryptionKey."""
     return {name: cipher.open(value) for name, value in instance.env.items()}
+
+
+def with_own(env: Mapping[str, str], instance: Instance, *, machine: int) -> dict[str, str]:
+    """The variables of a new machine; only the caller's if ours would be too many for the provider."""
+    joined = {**env, INSTANCE_ID: format_id("inst", instance.id), MACHINE: str(machine)}
+    return joined if len(joined) <= (MAX_ENV if instance.gpu_count else MAX_ENV_OF_CPU) else dict(env)
 
 
 async def erase_deleted(pool: RawPool, *, limit: int) -> int:

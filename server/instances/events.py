@@ -14,7 +14,7 @@ from structlog.contextvars import bound_contextvars
 
 from server.db.tables import Instance, Operation
 from server.events import outbox
-from server.events.event import EventType
+from server.events.event import OWNER, EventType
 from server.webhooks import deliveries
 from server.webhooks.delivery_rows import delivery_row
 
@@ -23,7 +23,7 @@ Row = TypeVar("Row", Instance, Operation)
 RESERVE = ("reserved_price_e5", "reserved_s")
 # Columns that snapshots leave out: secrets, and what only the jobs of an operation need.
 NOT_IN_SNAPSHOTS = frozenset(
-    {"env", "secret_env", "webhook_url", "asked_at", "before", "wanted", "missing_since", *RESERVE}
+    {"env", "secret_env", "webhook_url", "asked_at", "before", "wanted", "missing_since", "owner_token_id", *RESERVE}
 )
 
 
@@ -45,12 +45,17 @@ def event_rows(
         instance_id=instance.id,
         operation_id=operation_id,
         caused_by=caused_by,
-        data=data,
+        data=with_owner(instance, data),
     )
     if not deliveries.is_delivered_event(instance, type):
         return EventRows(event, None)
     snapshot = data.get("instance") or snapshot_of(instance)
     return EventRows(event, delivery_row(instance, event, type=type, snapshot=snapshot))
+
+
+def with_owner(instance: Instance, data: dict[str, Any]) -> dict[str, Any]:
+    """The data of an event about this instance, by which it is hidden from tokens that see only their own instances."""
+    return data if instance.owner_token_id is None else {**data, OWNER: str(instance.owner_token_id)}
 
 
 async def record(session: AsyncSession, rows: EventRows) -> None:

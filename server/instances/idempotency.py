@@ -70,7 +70,7 @@ async def replay(session: AsyncSession, request: IdempotentRequest) -> Accepted 
     if row is None:
         return None
     key, operation, instance = row
-    if key.fingerprint != request.fingerprint or key.operation_id is None:
+    if key.fingerprint != request.fingerprint or key.operation_id is None or not request.by.sees(instance):
         raise KeyReused
     return Accepted(instance, operation, replayed=True)
 

@@ -9,11 +9,15 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, and_, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from server.billing import BILLED_WORDS
 from server.clock import now
+from server.db.database import after_commit
 from server.db.tables import Instance, Machine
 from server.enums import InstanceStatus
+from server.observe import metrics
 from server.queue.enqueue import enqueue
 from server.queue.kinds import RemoveMachine
+from server.spend import ledger
 
 S = InstanceStatus
 REMOVED = "removed"  # the provider's word
@@ -28,15 +32,21 @@ ADD = """
                          serving_from)
     SELECT CAST(:instance_id AS uuid), coalesce(max(number), 0) + 1, CAST(:novita_id AS text), CAST(:region AS text),
            CAST(:product_id AS text), CAST(:billing_mode AS text), CAST(:price_e5 AS bigint),
-           coalesce(CAST(:began_at AS timestamptz), clock_timestamp()),
-           coalesce(CAST(:began_at AS timestamptz), clock_timestamp())
+           coalesce(CAST(:began_at AS timestamptz), clock_timestamp()), {serving_from}
     FROM machine WHERE instance_id = CAST(:instance_id AS uuid)
     ON CONFLICT (instance_id, novita_id) DO
 """
-KEEP = text(f"{ADD} NOTHING")
+SERVES = ADD.format(serving_from="coalesce(CAST(:began_at AS timestamptz), clock_timestamp())")
+KEEP = text(f"{SERVES} NOTHING")
+ADD_SPARE = text(f"{ADD.format(serving_from='NULL')} NOTHING")
 SERVE = text(f"""
-    {ADD} UPDATE SET serving_from = coalesce(machine.serving_from, excluded.serving_from), removing_from = NULL,
+    {SERVES} UPDATE SET serving_from = coalesce(machine.serving_from, excluded.serving_from), removing_from = NULL,
                      removal_accepted_at = NULL, missing_since = NULL, ended_at = NULL, end_reason = NULL
+""")
+NEXT_NUMBER = text("""
+    SELECT coalesce(max(number), 0) + 1
+           + CASE WHEN CAST(:novita_id AS text) IS NULL OR bool_or(novita_id = :novita_id) THEN 0 ELSE 1 END
+    FROM machine WHERE instance_id = :instance_id
 """)
 END = text("""
     UPDATE machine SET ended_at = clock_timestamp(), end_reason = :reason
@@ -92,6 +102,57 @@ async def follow(session: AsyncSession, row: Instance, *, before: Link) -> None:
         await _end(session, row.id, after.novita_id, DELETED if is_deleted else GONE)
     else:
         await session.execute(SERVE, after.values(row.id))
+        if before.novita_id not in (None, after.novita_id):
+            after_commit(session, metrics.RELOCATIONS.add)
+
+
+async def next_number(session: AsyncSession, instance: Instance) -> int:
+    """The number that its next machine gets. A process of an older release may have linked one without a row."""
+    found = await session.execute(NEXT_NUMBER, {"instance_id": instance.id, "novita_id": instance.novita_id})
+    return found.scalar_one()
+
+
+async def add_spare(session: AsyncSession, instance: Instance, facts: dict[str, Any]) -> None:
+    """Write a machine that an operation has made to replace the one that serves; the instance is locked."""
+    link = Link.of(instance)
+    if link.novita_id is not None:  # a process of an older release may have linked it without a row
+        await session.execute(KEEP, link.values(instance.id, began_at=link.began_at))
+    values = {**facts, "price_e5": facts["price_per_hour_e5"], "instance_id": instance.id, "began_at": None}
+    del values["price_per_hour_e5"]
+    await session.execute(ADD_SPARE, values)
+
+
+async def spare_of(session: AsyncSession, instance_id: UUID) -> Machine | None:
+    """The machine that is to replace the one that serves."""
+    found = await session.execute(select(Machine).where(Machine.instance_id == instance_id, *_is_spare()))
+    return found.scalar_one_or_none()
+
+
+async def retire_spares(session: AsyncSession, instance: Instance) -> None:
+    """What an operation has made and does not use is removed."""
+    spares = await session.execute(
+        update(Machine)
+        .where(Machine.instance_id == instance.id, *_is_spare())
+        .values(removing_from=now())
+        .returning(Machine.novita_id)
+    )
+    for novita_id in spares.scalars().all():
+        await remove_later(session, instance, novita_id)
+
+
+def _is_spare() -> tuple[ColumnElement[bool], ...]:
+    return Machine.serving_from.is_(None), Machine.removing_from.is_(None), Machine.ended_at.is_(None)
+
+
+async def drain(session: AsyncSession, instance: Instance, until: datetime) -> None:
+    """The machine that serves is removed from then on; another one takes its place in this transaction."""
+    link = Link.of(instance)
+    await session.execute(KEEP, link.values(instance.id, began_at=link.began_at))
+    await session.execute(
+        update(Machine)
+        .where(Machine.instance_id == instance.id, Machine.novita_id == link.novita_id, Machine.ended_at.is_(None))
+        .values(removing_from=until)
+    )
 
 
 async def retire(session: AsyncSession, instance: Instance, link: Link) -> None:
@@ -143,8 +204,17 @@ async def is_one_leaving(session: AsyncSession, instance_id: UUID) -> bool:
 
 
 async def note_removal(session: AsyncSession, machine: Machine) -> None:
-    """The provider has accepted its removal."""
+    """The provider has accepted its removal: from now on it is not paid for."""
     await _set(session, machine, removal_accepted_at=now(), missing_since=None)
+    await ledger.end_machine(session, machine.instance_id, machine.novita_id, at=None)
+
+
+async def note_seen(session: AsyncSession, spare: Machine, word: str, *, began_at: datetime | None) -> None:
+    """Record a look at a machine that does not serve yet: it may be paid for from now on."""
+    if spare.missing_since is not None:
+        await _set(session, spare, missing_since=None)
+    if word in BILLED_WORDS:
+        await ledger.begin_second(session, spare.instance_id, spare.novita_id, at=began_at)
 
 
 async def note_missing(session: AsyncSession, machine: Machine) -> timedelta:
@@ -156,6 +226,7 @@ async def note_missing(session: AsyncSession, machine: Machine) -> timedelta:
 
 
 async def end_removed(session: AsyncSession, machine: Machine) -> None:
+    await ledger.end_machine(session, machine.instance_id, machine.novita_id, at=machine.missing_since)
     await _end(session, machine.instance_id, machine.novita_id, REPLACED)
 
 

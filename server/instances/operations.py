@@ -13,10 +13,15 @@ from server.db.tables import Instance, Operation
 from server.enums import OPEN_OPERATION, PROGRESS, OperationKind, OperationPhase, OperationStatus
 from server.errors import OperationInProgress
 from server.events.event import EventType
-from server.instances import attempts
+from server.instances import attempts, machines
 from server.instances.events import EventRows, event_rows, record, snapshot_of
 from server.instances.transitions import lock
+from server.market import waits
+from server.market.wait_draft import WANTED as WAIT
+from server.market.wait_draft import Wish
 from server.observe import metrics
+from server.queue.enqueue import enqueue
+from server.queue.kinds import SettleAttempt
 
 LOCKED = "operations that this transaction has locked"
 
@@ -80,6 +85,23 @@ async def open_operation(session: AsyncSession, instance_id: UUID) -> Operation 
     return result.scalar_one_or_none()
 
 
+def is_replacement(operation: Operation | None) -> bool:
+    """Whether it replaces the machine of an instance that keeps its status."""
+    return operation is not None and "replaces" in operation.wanted
+
+
+async def end_replacement(session: AsyncSession, instance: Instance) -> None:
+    """End the replacement of the machine of a locked instance, if one is open: it is about to be stopped."""
+    running = await open_operation(session, instance.id)
+    if running is None or running.wanted.get("replaces") != instance.novita_id or instance.novita_id is None:
+        return  # none, or the other machine serves already
+    live = await attempts.live_of_instance(session, instance.id)
+    await finish(session, running.id, OperationStatus.SUPERSEDED)
+    if live is not None:
+        work, key = SettleAttempt(attempt_id=live.id), f"settle {live.id}"
+        await enqueue(session, work, project_id=instance.project_id, instance_id=instance.id, unique_key=key)
+
+
 async def set_phase(
     session: AsyncSession, operation_id: UUID, phase: OperationPhase, **fields: Any
 ) -> Operation | None:
@@ -96,12 +118,18 @@ async def set_phase(
     )
 
 
-async def set_estimate(session: AsyncSession, operation_id: UUID, ready_at: datetime) -> Operation | None:
+async def set_estimate(session: AsyncSession, operation_id: UUID, ready_at: datetime | None) -> Operation | None:
     """Write another estimate of its end. Returns None if the operation has already ended."""
     operation = await lock_open(session, operation_id)
     if operation is None:
         return None
     return await _write(session, operation, EventType.OPERATION_CHANGED, {"estimated_ready_at": ready_at})
+
+
+async def set_wish(session: AsyncSession, operation: Operation, wish: Wish) -> Operation:
+    """Write how long, and with which priority, a locked operation may wait for capacity."""
+    wanted = operation.wanted | {WAIT: wish.to_json()}
+    return await _write(session, operation, EventType.OPERATION_CHANGED, {"wanted": wanted})
 
 
 async def mark_asked(session: AsyncSession, operation_id: UUID, *, run: str | None, **seen: Any) -> Operation | None:
@@ -129,6 +157,18 @@ async def mark_accepted(session: AsyncSession, operation_id: UUID, **answer: Any
     operation = await lock_open(session, operation_id)
     if operation is not None and not is_accepted(operation):
         await _write_silently(session, operation_id, {"before": operation.before | answer | {"accepted": True}})
+
+
+async def note_sent(session: AsyncSession, operation_id: UUID, at: datetime, *, again: bool) -> None:
+    """Write when the call that has no response yet is sent; not over an earlier one, unless `again`."""
+    operation = await lock_open(session, operation_id)
+    if operation is not None and not is_accepted(operation) and (again or sent_at(operation) is None):
+        await _write_silently(session, operation_id, {"before": operation.before | {"sent_at": at.isoformat()}})
+
+
+def sent_at(operation: Operation) -> datetime | None:
+    at = operation.before.get("sent_at")
+    return None if at is None else datetime.fromisoformat(at)
 
 
 async def begin_step(session: AsyncSession, operation_id: UUID, step: str) -> Operation:
@@ -189,7 +229,8 @@ async def finish(session: AsyncSession, operation_id: UUID, status: OperationSta
     values: dict[str, Any] = {**_ended(operation), "status": status}
     if status is OperationStatus.SUCCEEDED:
         instance = await session.get_one(Instance, operation.instance_id)  # locked above, so no query
-        values |= {"product_name": instance.product_name, "region": instance.region}
+        if WAIT not in operation.wanted:  # else it would count as one that takes long
+            values |= {"product_name": instance.product_name, "region": instance.region}
     return await _write(session, operation, EventType.OPERATION_FINISHED, values)
 
 
@@ -276,10 +317,15 @@ async def _write(session: AsyncSession, operation: Operation, type: EventType, v
         .execution_options(populate_existing=True)
     )
     changed = written.scalar_one()
+    is_made = values.get("phase") == OperationPhase.PROVISIONING
+    if WAIT in operation.wanted and (is_made or changed.finished_at is not None):
+        await waits.end(session, operation.id, is_served=is_made)
     instance = await session.get_one(Instance, operation.instance_id)  # locked before, so no query
     is_create = type is EventType.OPERATION_FINISHED and changed.kind == OperationKind.CREATE
     attempt = await attempts.last_data(session, changed.id) if is_create else None
     await record(session, operation_event(instance, type, changed, attempt=attempt))
+    if changed.finished_at is not None and is_replacement(changed):
+        await machines.retire_spares(session, instance)
     if changed.finished_at is not None:
         seconds = (changed.finished_at - changed.created_at).total_seconds()
         after_commit(session, lambda: metrics.OPERATIONS.observe(seconds, str(changed.kind), str(changed.status)))

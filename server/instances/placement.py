@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from server.catalog.catalog import Catalog, Listing
+from server.db.tables import Instance
 from server.enums import Billing, PlacementOrder
 from server.novita.models import Cluster, Product, find_cluster
 
 SPOT = "spot"
 ON_DEMAND = "onDemand"
+OUT_OF_STOCK = "OUT_OF_STOCK"
 
 MODES: dict[Billing, tuple[str, ...]] = {
     Billing.SPOT: (SPOT,),
@@ -36,6 +38,19 @@ class Requirements:
     order: PlacementOrder = PlacementOrder.REGION_ORDER
 
 
+def requirements_of(instance: Instance) -> Requirements:
+    """What a machine of this instance has to fulfil."""
+    return Requirements(
+        product_name=instance.product_name,
+        gpu_count=instance.gpu_count,
+        rootfs_size_gb=instance.rootfs_size_gb,
+        billing=Billing(instance.billing),
+        max_hourly_price_e5=instance.max_hourly_price_e5,
+        regions=tuple(instance.regions),
+        order=PlacementOrder(instance.placement or PlacementOrder.REGION_ORDER),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One product in one region and billing mode."""
@@ -45,6 +60,10 @@ class Candidate:
     product_id: str
     billing_mode: str
     price_per_hour_e5: int
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.region, self.product_id, self.billing_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +230,7 @@ def _disk_fits(product: Product, requirements: Requirements) -> bool:
 def _reason(products: Sequence[Product], requirements: Requirements) -> tuple[str, str]:
     if not any(product.is_deployable for product in products):
         with_count = f" with {requirements.gpu_count} GPUs" if requirements.gpu_count > 1 else ""
-        return "OUT_OF_STOCK", f"Out of stock{with_count} in this region."
+        return OUT_OF_STOCK, f"Out of stock{with_count} in this region."
     if not any(_disk_fits(product, requirements) for product in products if product.is_deployable):
         return (
             "INVALID_ROOTFS_SIZE",

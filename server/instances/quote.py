@@ -13,13 +13,13 @@ from server.errors import Invalid, NovitaError, Problem, ProviderNotFound
 from server.instances.drafts import (
     ANY_REGION,
     MAX_COMMAND,
-    MAX_ENV,
     MAX_IMAGE,
     MAX_PORTS,
     CreateDraft,
     Port,
     is_possible_port,
 )
+from server.instances.env import MAX_ENV
 from server.instances.limits.of_token import other_region, refuse_product
 from server.instances.placement import Candidate, Placement, Requirements, place, prefetch_products
 from server.novita.models import Cluster, Template, find_cluster

@@ -19,7 +19,7 @@ from server.events.event import EventType
 from server.instances import machines
 from server.instances.events import EventRows, event_rows, record, snapshot_of
 from server.instances.limits import arming
-from server.instances.recovery import incident
+from server.instances.recovery import incident, notice
 from server.instances.status import BEGINS_A_RUN, TRANSITIONS, sources
 from server.probes.results import delete_results
 from server.probes.verdict import health_of, results_to_json
@@ -49,8 +49,7 @@ LOCKED = "instances that this transaction has locked"
 # Columns that say when the provider was looked at, not what it showed.
 SILENT = ("observed_at", "missing_since")
 
-# The provider has no machine left to reclaim.
-NOT_RECLAIMABLE = frozenset({InstanceStatus.EXITED, InstanceStatus.DELETED})
+NOT_RECLAIMABLE = frozenset({InstanceStatus.EXITED, InstanceStatus.DELETED})  # there is no machine left to reclaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,7 @@ async def update(
 ) -> Instance:
     """Write columns without changing the status. If only SILENT columns differ: no new version and no event."""
     instance = await lock(session, instance_id)
-    changes = {name: value for name, value in fields.items() if getattr(instance, name) != value}
+    changes = {k: value for k, value in (times.price_of(instance) | fields).items() if getattr(instance, k) != value}
     observed = {name: changes.pop(name) for name in SILENT if name in changes}
     if not changes:
         if observed:
@@ -296,7 +295,7 @@ async def _write(
 ) -> Instance:
     """Write a new version of a locked row, and the ledger; the status must be in `only_from`, else as it was read."""
     before, link = Meter.of(instance), machines.Link.of(instance)
-    values = values | arming.armed(instance, values, at=now())
+    values = times.price_of(instance) | values | arming.armed(instance, values, at=now())
     written = await session.execute(
         sql_update(Instance)
         .where(
@@ -324,7 +323,8 @@ async def _keep_job(session: AsyncSession, instance: Instance, written: Mapping[
 
 
 async def _watch_reclaim(session: AsyncSession, instance: Instance, *, previous: datetime | None, cause: Cause) -> None:
-    """If the provider has announced a spot reclaim: write its event and enqueue the job that watches it."""
+    """If the provider has announced a spot reclaim: write its event and enqueue the jobs that follow from it."""
+    await notice.keep_job(session, instance)
     reclaim_at = instance.spot_reclaim_at
     if reclaim_at is None or reclaim_at == previous or instance.status in NOT_RECLAIMABLE:
         return

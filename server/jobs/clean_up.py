@@ -12,6 +12,8 @@ from server.events.partitions import delete_old_events, drop_old_events
 from server.instances.env import erase_deleted
 from server.instances.retention import prune_deleted, prune_keys
 from server.jobs.registry import JobContext, handles
+from server.market.alerts import prune_alerts
+from server.market.history import prune_changes
 from server.queue.control import prune_jobs
 from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import CleanUp
@@ -40,6 +42,8 @@ async def clean_up(_work: CleanUp, ctx: JobContext) -> Outcome:
         "operations": lambda: prune_deleted(pool, older_than=settings.deleted_retention, limit=BATCH_SIZE),
         "env": lambda: erase_deleted(pool, limit=BATCH_SIZE),
         "provider_objects": lambda: prune_objects(pool, older_than=settings.deleted_retention, limit=BATCH_SIZE),
+        "offer_changes": lambda: prune_changes(pool, older_than=settings.market_retention, limit=BATCH_SIZE),
+        "alerts": lambda: prune_alerts(pool, older_than=settings.market_retention, limit=BATCH_SIZE),
         "keys": lambda: prune_keys(pool, older_than=settings.idempotency_retention, limit=BATCH_SIZE),
         "audit_events": lambda: prune_audit(pool, older_than=settings.audit_retention, limit=BATCH_SIZE),
     }

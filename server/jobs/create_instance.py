@@ -7,19 +7,22 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
 from server.db.tables import Attempt, Instance
-from server.enums import Billing, InstanceStatus, OperationPhase, PlacementOrder
+from server.enums import InstanceStatus, OperationPhase
 from server.errors import NovitaError
 from server.events.log_identity import restored_at
 from server.instances import attempts, operations, transitions
 from server.instances.markers import create_part, marker_of
-from server.instances.placement import Requirements, place
+from server.instances.placement import place, requirements_of
 from server.instances.provider.settle import link_created, note_doubt
 from server.instances.provider.snapshot import ProviderSnapshot
 from server.instances.provider.states import MachineState, state_of
 from server.instances.provider.unlinked import Origin, unlinked_machines
 from server.jobs.creates.make_machine import Making, make_machine, resolve_attempt
 from server.jobs.failures import Reason, fail_operation, fail_with_job, retry_later
+from server.jobs.market.waiting import offers_of_older, provider_since
 from server.jobs.registry import JobContext, handles
+from server.market import waits
+from server.market.waits import Waiting
 from server.novita import models
 from server.queue.handler import Done, Outcome
 from server.queue.kinds import CreateInstance
@@ -38,6 +41,8 @@ class Loaded:
     past: tuple[Attempt, ...]
     since: datetime
     is_after_restore: bool
+    waiting: Waiting | None
+    wanted: frozenset[tuple[str, str, str]]
 
 
 @handles(CreateInstance, failed=fail_with_job)
@@ -47,6 +52,9 @@ async def create_instance(work: CreateInstance, ctx: JobContext) -> Outcome:
         if operation is None:
             return Done()  # superseded or cancelled: a delete removes what was created
         instance = await transitions.lock(session, work.instance_id)
+        waiting = await waits.load(session, operation)
+        if waiting is not None and not waiting.is_awake_in(ctx.claim.job_id):
+            return Done()  # it sleeps, or has another job
         live = await attempts.live_of_instance(session, instance.id)
         loaded = Loaded(
             instance=instance,
@@ -55,6 +63,8 @@ async def create_instance(work: CreateInstance, ctx: JobContext) -> Outcome:
             past=tuple(await attempts.of_operation(session, work.operation_id)),
             since=operation.created_at,
             is_after_restore=_is_after_restore(work, operation.created_at, await restored_at(session)),
+            waiting=waiting,
+            wanted=await offers_of_older(session, instance, operation, waiting),
         )
         if live is not None:
             await note_doubt(session, live)
@@ -68,7 +78,8 @@ async def create_instance(work: CreateInstance, ctx: JobContext) -> Outcome:
         return await make_machine(_making(loaded, work, ctx), ctx)
     except NovitaError as error:
         # Placing and searching change nothing, so they can be repeated. A refused search says nothing about a machine.
-        return retry_later(error, since=operation.created_at, ctx=ctx, is_look=loaded.live is not None)
+        since = provider_since(operation, waiting, ctx)
+        return retry_later(error, since=since, ctx=ctx, is_look=loaded.live is not None)
 
 
 def _is_after_restore(work: CreateInstance, created_at: datetime, restored: datetime | None) -> bool:
@@ -112,24 +123,16 @@ def _making(loaded: Loaded, work: CreateInstance, ctx: JobContext) -> Making:
     async def fail(session: AsyncSession, reason: Reason) -> None:
         await fail_operation(session, work.instance_id, work.operation_id, reason)
 
+    requirements = requirements_of(loaded.instance)
     return Making(
         work,
         loaded.instance,
         loaded.past,
         loaded.since,
         create=_create_of(work),
-        place=lambda: place(ctx.catalog, requirements_of(loaded.instance)),
+        place=lambda: place(ctx.catalog, requirements),
         fail=fail,
-    )
-
-
-def requirements_of(instance: Instance) -> Requirements:
-    return Requirements(
-        product_name=instance.product_name,
-        gpu_count=instance.gpu_count,
-        rootfs_size_gb=instance.rootfs_size_gb,
-        billing=Billing(instance.billing),
-        max_hourly_price_e5=instance.max_hourly_price_e5,
-        regions=tuple(instance.regions),
-        order=PlacementOrder(instance.placement or PlacementOrder.REGION_ORDER),
+        requirements=requirements,
+        waiting=loaded.waiting,
+        wanted=loaded.wanted,
     )

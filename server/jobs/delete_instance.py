@@ -3,6 +3,8 @@
 It has no other end: an operation that gave up would leave a machine that is billed and that its owner believes deleted.
 """
 
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -23,6 +25,8 @@ from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import DeleteInstance
 from server.spend.ledger import NO_TIMES, MachineTimes
 
+# The provider's words for a machine that is about to cost something; None: it has not been seen.
+MAY_BE_PAID_UNSEEN = (None, "pending", "toCreate", "creating", "toStart")
 PAUSE_MAX = timedelta(minutes=2)
 # After the job itself has failed, which is a fault of ours.
 NEXT_JOB_AFTER = timedelta(minutes=5)
@@ -49,6 +53,9 @@ async def delete_instance(work: DeleteInstance, ctx: JobContext) -> Outcome:
         operation = await operations.set_phase(session, work.operation_id, OperationPhase.DELETING)
         if operation is None:
             return Done()
+        sent_at = operations.sent_at(operation)
+        # Before the call: whatever becomes of this run, the next one knows since when the machine may be gone.
+        await operations.note_sent(session, work.operation_id, now(), again=False)
         instance = await transitions.lock(session, work.instance_id)
         live = await attempts.live_of_instance(session, work.instance_id)
         unresolved_for = timedelta(0) if live is None else attempts.age(live)
@@ -58,7 +65,9 @@ async def delete_instance(work: DeleteInstance, ctx: JobContext) -> Outcome:
     try:
         if live is not None:
             return await _resolve_attempt(live, unresolved_for, ctx)
-        if instance.novita_id is not None and not await _delete_and_poll(instance.novita_id, instance, operation, ctx):
+        if instance.novita_id is not None and not await _delete_and_poll(
+            instance.novita_id, instance, operation, sent_at, ctx
+        ):
             return Again(after=growing_pause(now() - since, longest=timedelta(seconds=10)))
     except NovitaError as error:
         async with ctx.write() as session:
@@ -67,19 +76,23 @@ async def delete_instance(work: DeleteInstance, ctx: JobContext) -> Outcome:
     async with ctx.write() as session:
         if await operations.lock_open(session, work.operation_id) is not None:
             cause = transitions.Cause(work.operation_id, operation.requested_by)
-            await transitions.transition(
-                session, work.instance_id, InstanceStatus.DELETED, cause=cause, times=_times(operation)
-            )
+            missing_since = (await transitions.lock(session, work.instance_id)).missing_since
+            times = _times(operation, missing_since=missing_since)
+            await transitions.transition(session, work.instance_id, InstanceStatus.DELETED, cause=cause, times=times)
             await operations.finish(session, work.operation_id, OperationStatus.SUCCEEDED)
     return Done()
 
 
-async def _delete_and_poll(novita_id: str, instance: Instance, operation: Operation, ctx: JobContext) -> bool:
-    """Delete, then poll; True when it is gone. Repeating the delete is harmless.
+async def _delete_and_poll(
+    novita_id: str, instance: Instance, operation: Operation, sent_at: datetime | None, ctx: JobContext
+) -> bool:
+    """Delete, then poll; True when it is gone. Repeating the delete is harmless. `sent_at`: by an earlier run.
 
-    The first call is the delete itself: a look before it would tell nothing that the delete does not. After an accepted
-    delete, the provider's own word that it has no such machine is enough; before that, its absence has to be confirmed.
+    The first call is the delete itself, unless the ledger needs a look: the machine may have begun to cost something
+    since it was last seen, or a delete without a response may have ended that. After an accepted delete, the provider's
+    own word that it has no such machine is enough; before that, its absence has to be confirmed.
     """
+    accepted_at: datetime | None = None
     if operations.is_accepted(operation):
         try:
             remote = await ctx.poll(
@@ -90,15 +103,12 @@ async def _delete_and_poll(novita_id: str, instance: Instance, operation: Operat
                 return True
             # The page of a gateway says nothing about the machine: the delete is sent again.
         else:
-            cause = transitions.Cause(operation.id, operation.requested_by)
-            async with ctx.write() as session:
-                seen = observed_columns(remote)
-                times = _times(operation, remote)
-                await transitions.update(
-                    session, operation.instance_id, cause=cause, observed_at=now(), times=times, **seen
-                )
+            await _note(operation, remote, ctx, times=_times(operation, remote))
             if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
                 return state_of(remote) is MachineState.GONE
+    elif sent_at is not None or instance.novita_status in MAY_BE_PAID_UNSEEN:
+        with suppress(NovitaError):  # the delete does not wait for it
+            accepted_at = await _look(novita_id, operation, sent_at, ctx)
     try:
         await ctx.novita.delete_instance(novita_id)
     except ProviderNotFound:
@@ -108,17 +118,42 @@ async def _delete_and_poll(novita_id: str, instance: Instance, operation: Operat
             return True
         raise
     async with ctx.write() as session:
-        await operations.mark_accepted(session, operation.id, accepted_at=now().isoformat())
+        await operations.mark_accepted(session, operation.id, accepted_at=(accepted_at or now()).isoformat())
         await operations.record_wait(session, operation.id)
     return False
 
 
-def _times(operation: Operation, remote: RemoteInstance | None = None) -> MachineTimes:
-    """A machine is not paid for from the moment at which its removal was accepted."""
+async def _look(novita_id: str, operation: Operation, sent_at: datetime | None, ctx: JobContext) -> datetime | None:
+    """When an earlier delete, whose response was lost, was sent, if the machine is going away."""
+    remote = await ctx.novita.instance(novita_id)
+    is_leaving = state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY)
+    await _note(operation, remote, ctx, times=_times(operation, remote) if is_leaving else times_of(remote))
+    if is_leaving or sent_at is None:
+        return sent_at
+    async with ctx.write() as session:  # the earlier ones have done nothing
+        await operations.note_sent(session, operation.id, now(), again=True)
+    return None
+
+
+async def _note(operation: Operation, remote: RemoteInstance, ctx: JobContext, *, times: MachineTimes) -> None:
+    cause = transitions.Cause(operation.id, operation.requested_by)
+    seen = {**observed_columns(remote), "observed_at": now()}
+    async with ctx.write() as session:
+        await transitions.update(session, operation.instance_id, cause=cause, times=times, **seen)
+
+
+def _times(
+    operation: Operation, remote: RemoteInstance | None = None, *, missing_since: datetime | None = None
+) -> MachineTimes:
+    """A machine is not paid for from the moment at which its removal was accepted, as far as that is known; one that
+    was lost before, from the first look that did not find it."""
     accepted_at = operation.before.get("accepted_at")
-    if accepted_at is None or (remote is not None and state_of(remote) is MachineState.DOWN):
-        return NO_TIMES if remote is None else times_of(remote)
-    return MachineTimes(stopped_at=datetime.fromisoformat(accepted_at))
+    known_ends = [each for each in (operations.sent_at(operation), missing_since) if each is not None]
+    ended_at = min(known_ends, default=None) if accepted_at is None else datetime.fromisoformat(accepted_at)
+    known = NO_TIMES if remote is None else times_of(remote)
+    if ended_at is None or (remote is not None and state_of(remote) is MachineState.DOWN):
+        return known
+    return replace(known, stopped_at=ended_at)
 
 
 def _looked_at(instance: Instance, operation: Operation) -> datetime:

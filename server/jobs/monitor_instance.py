@@ -49,4 +49,5 @@ async def monitor_instance(work: MonitorInstance, ctx: JobContext) -> Outcome:
                     await transitions.update(
                         session, work.instance_id, cause=cause, observed_at=now(), **observed_fields(remote)
                     )
-            return Again(after=growing_pause(elapsed, longest=ctx.settings.instance_poll_interval))
+            pause = growing_pause(elapsed, longest=ctx.settings.instance_poll_interval)
+            return Again(after=ctx.services.poller.pause(pause))

@@ -62,7 +62,8 @@ async def monitor_startup(work: MonitorStartup, ctx: JobContext) -> Outcome:
                 await transitions.update(
                     session, instance.id, cause=cause, observed_at=now(), **observed_fields(remote)
                 )
-            return Again(after=growing_pause(elapsed, longest=ctx.settings.instance_poll_interval))
+            pause = growing_pause(elapsed, longest=ctx.settings.instance_poll_interval)
+            return Again(after=ctx.services.poller.pause(pause))
 
 
 def _shows_new_run(instance: Instance, operation: Operation, remote: RemoteInstance) -> bool:

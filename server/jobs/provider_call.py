@@ -19,7 +19,9 @@ from server.errors import AccountRefusal, InvalidStateChange, NovitaError, Provi
 from server.instances import operations, transitions
 from server.instances.provider.states import MachineState, observed_fields, state_of
 from server.jobs.failures import GONE, Reason, fail_work, retry_later, revert
+from server.jobs.market.waiting import provider_since
 from server.jobs.registry import JobContext, growing_pause
+from server.market.waits import Waiting
 from server.novita.models import RemoteInstance
 from server.queue.enqueue import enqueue
 from server.queue.handler import Again, Done, Outcome
@@ -42,6 +44,7 @@ class Loaded:
 
     instance: Instance
     operation: Operation
+    since: datetime  # from when PROVIDER_MAX_WAIT counts
     # What a clear refusal leads to, where the operation does not end with it.
     refused: "Callable[[Loaded, Reason, MachineState | None], Awaitable[Outcome]] | None" = None
 
@@ -82,6 +85,7 @@ async def drive(
     check: Callable[[Loaded], Awaitable[Reason | None]] | None = None,
     accepted: Callable[[AsyncSession, Loaded], Awaitable[object]] | None = None,
     refused: Callable[[Loaded, Reason, MachineState | None], Awaitable[Outcome]] | None = None,
+    waiting: Waiting | None = None,
 ) -> Outcome:
     """One run of a handler that changes a machine by one provider call.
 
@@ -92,12 +96,13 @@ async def drive(
     if nothing is visible yet. With `follows_by_polls`, an accepted call is followed by polls that machines share:
     `is_done` then sees what a page of the provider's list has, which is less than a machine's own details. `check` runs
     before the call is recorded, and returns a Reason not to send it. `accepted` writes what is true from then on.
-    `refused` goes on after a clear refusal, or without a machine; without it, the operation fails.
+    `refused` goes on after a clear refusal, or without a machine; without it, the operation fails. `waiting`: the
+    operation may wait for capacity.
     """
     loaded = await load(work, ctx, phase)
     if loaded is None:
         return Done()
-    loaded = replace(loaded, refused=refused)
+    loaded = replace(loaded, refused=refused, since=provider_since(loaded.operation, waiting, ctx))
     try:
         if follows_by_polls and operations.is_accepted(loaded.operation):
             remote = await ctx.poll(
@@ -161,7 +166,7 @@ async def load(work: OperationWork, ctx: JobContext, phase: OperationPhase) -> L
         operation = await operations.set_phase(session, work.operation_id, phase)
         if operation is None or operation.phase != phase:
             return None
-        return Loaded(await transitions.lock(session, work.instance_id), operation)
+        return Loaded(await transitions.lock(session, work.instance_id), operation, since=operation.created_at)
 
 
 def run_fingerprint(remote: RemoteInstance) -> str:
@@ -226,7 +231,7 @@ async def unresolved_call(
         return await _end_refused(
             work, loaded, ctx, Reason(InvalidStateChange.code, answer, retryable=True), last_seen=state_of(remote)
         )
-    if now() - loaded.operation.created_at > ctx.settings.provider_max_wait:
+    if now() - loaded.since > ctx.settings.provider_max_wait:
         reason = Reason(ProviderTimeout.code, "The provider gave no clear response, and the call had no effect.", True)
         return await fail_and_revert(work, ctx, reason, last_seen=state_of(remote))
     return None
@@ -259,7 +264,7 @@ async def start_monitor(
 
 async def poll_again(work: OperationWork, loaded: Loaded, remote: RemoteInstance, ctx: JobContext) -> Outcome:
     """The machine is changing state, or can't be called in its state: poll again, until `provider_max_wait`."""
-    waited = now() - loaded.operation.created_at
+    waited = now() - loaded.since
     if waited > ctx.settings.provider_max_wait:
         message = f"The instance was still {remote.status} at the provider after {waited.total_seconds():.0f} s."
         return await fail_and_revert(
@@ -286,7 +291,7 @@ async def on_provider_error(
     if isinstance(error, InvalidStateChange) and not is_look:
         return Again(after=growing_pause(timedelta(0), longest=POLL_INTERVAL_MAX))  # poll before it counts
     if is_look or error.code in TRANSIENT_CODES or isinstance(error, AccountRefusal):
-        outcome = retry_later(error, since=loaded.operation.created_at, ctx=ctx, is_look=is_look)
+        outcome = retry_later(error, since=loaded.since, ctx=ctx, is_look=is_look)
         async with ctx.write() as session:
             await operations.record_wait(session, work.operation_id, code=error.code, message=error.message)
         return outcome

@@ -114,6 +114,7 @@ class JobContext:
             newer_than=newer_than,
             needs_addresses=needs_addresses,
             is_urgent=is_urgent,
+            kind=self.claim.kind,
         )
 
     @asynccontextmanager

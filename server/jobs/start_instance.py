@@ -2,19 +2,44 @@
 
 from collections.abc import Callable
 
+from sqlalchemy.ext.asyncio import AsyncSession
+
 from server.enums import OperationPhase
 from server.instances.provider.states import MachineState, state_of
-from server.jobs.failures import revert_with_job
-from server.jobs.provider_call import Call, Loaded, drive, is_another_run
+from server.jobs.failures import GONE, Reason, fail_work, revert, revert_with_job
+from server.jobs.market.start_wait import NO_STOCK, wait_for_stock, wake_up
+from server.jobs.provider_call import Call, Loaded, drive, fail_and_revert, is_another_run
 from server.jobs.registry import JobContext, handles
 from server.novita.models import RemoteInstance
-from server.queue.handler import Outcome
+from server.queue.handler import Done, Outcome
 from server.queue.kinds import StartInstance
 
 
 @handles(StartInstance, failed=revert_with_job)
 async def start_instance(work: StartInstance, ctx: JobContext) -> Outcome:
-    return await drive(work, ctx, phase=OperationPhase.STARTING, is_done=is_started, call=start(ctx))
+    async def fail(session: AsyncSession, reason: Reason) -> None:
+        await revert(session, work, reason, last_seen=MachineState.DOWN)
+
+    waiting = await wake_up(work, ctx, fail)
+    if isinstance(waiting, Done):
+        return waiting
+
+    async def refused(_loaded: Loaded, reason: Reason, last_seen: MachineState | None) -> Outcome:
+        if waiting is not None and reason.code == NO_STOCK:
+            return await wait_for_stock(work, waiting, reason, ctx, fail)
+        return await (
+            fail_work(work, ctx, reason) if reason == GONE else fail_and_revert(work, ctx, reason, last_seen=last_seen)
+        )
+
+    return await drive(
+        work,
+        ctx,
+        phase=OperationPhase.STARTING,
+        is_done=is_started,
+        call=start(ctx),
+        refused=None if waiting is None else refused,
+        waiting=waiting,
+    )
 
 
 def start(ctx: JobContext) -> Callable[[Loaded, RemoteInstance], Call | None]:

@@ -26,6 +26,16 @@ LEDGER_REPAIRS = Counter("pilotlight_ledger_repairs", "Entries of the ledger tha
 BUDGET_REFUSALS = Counter("pilotlight_budget_refusals", "Requests that a budget or a quota refused.")
 BUDGET_ENDS = Counter("pilotlight_budget_ends", "Stops and deletes that a budget began.", "action")
 
+# Recovery.
+RECOVERY_ATTEMPTS = Counter("pilotlight_recovery_attempts", "Attempts to bring an instance back.", "trigger", "outcome")
+RECOVERIES_GIVEN_UP = Counter("pilotlight_recoveries_given_up", "Recoveries that ended without success.", "code")
+RELOCATIONS = Counter("pilotlight_relocations", "Machines that took the place of another one.")
+
+# The market.
+MARKET_POLLS = Counter("pilotlight_market_polls", "Lists of offers that were read from the provider.")
+MARKET_CHANGES = Counter("pilotlight_market_changes", "Changes of price or stock that these lists showed.")
+MARKET_ALERTS = Counter("pilotlight_market_alerts", "Alerts that fired.")
+
 # The provider.
 CALLS = Histogram("pilotlight_provider_call_seconds", "Calls to the provider, each try by itself.", "route", "outcome")
 RETRIES = Counter("pilotlight_provider_retries", "Calls that were tried again.", "route")

@@ -42,6 +42,10 @@ DELIVERED_EVENTS = frozenset(
         EventType.LIFETIME_EXTENDED,
         EventType.LIFETIME_ENDED,
         EventType.LIFETIME_OVERDUE,
+        EventType.WAIT_BEGAN,
+        EventType.WAIT_MATCHED,
+        EventType.WAIT_RETURNED,
+        EventType.WAIT_EXPIRED,
         EventType.LIFETIME_IDLE_UNKNOWN,
     }
 )

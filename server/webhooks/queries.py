@@ -4,12 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from server.auth.caller import Caller
 from server.db.database import Database
 from server.db.pages import Where
 from server.db.tables import DeliveryAttemptRow, DeliveryRow, DeliveryStatus
 from server.db.tables.rows import make_rows, select_rows
 
-BY_IDS = f"{select_rows(DeliveryRow)} WHERE id = ANY($1::uuid[]) AND project_id = $2"
+# Of its own instances; and test messages, which are about none.
+OF_OWNER = """
+    coalesce(instance_id, subject_id, '00000000-0000-0000-0000-000000000000') IN (
+        SELECT id FROM instance WHERE owner_token_id = {}
+        UNION ALL
+        SELECT '00000000-0000-0000-0000-000000000000' WHERE project_webhook_id IS NULL)
+"""
 ATTEMPTS = f"{select_rows(DeliveryAttemptRow)} WHERE delivery_id = ANY($1::uuid[]) ORDER BY delivery_id, number"
 
 
@@ -22,8 +29,9 @@ class DeliveryFilter:
     statuses: tuple[DeliveryStatus, ...] = ()
 
 
-async def get_deliveries(database: Database, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, DeliveryRow]:
-    records = await database.raw.fetch(BY_IDS, ids, project_id)
+async def get_deliveries(database: Database, ids: Sequence[UUID], *, by: Caller) -> dict[UUID, DeliveryRow]:
+    where = _shown_to(by).given("id = ANY({}::uuid[])", ids)
+    records = await database.raw.fetch(f"{select_rows(DeliveryRow)} {where.sql}", *where.values)
     return {row.id: row for row in make_rows(DeliveryRow, records)}
 
 
@@ -35,8 +43,13 @@ async def attempts_of(database: Database, delivery_ids: Sequence[UUID]) -> dict[
     return grouped
 
 
-def conditions_on_deliveries(project_id: UUID, wanted: DeliveryFilter) -> Where:
-    where = Where().given("project_id = {}", project_id)
+def _shown_to(by: Caller) -> Where:
+    where = Where().given("project_id = {}", by.project_id)
+    return where if by.owner_id is None else where.given(OF_OWNER, by.owner_id)
+
+
+def conditions_on_deliveries(by: Caller, wanted: DeliveryFilter) -> Where:
+    where = _shown_to(by)
     if wanted.instance_id is not None:
         # Of its own webhook, and of the project's; written as in their indexes.
         about = "(project_webhook_id IS NOT NULL AND subject_id = {})"

@@ -13,6 +13,7 @@ from server.cli import doctor
 from server.cli.encrypt import encrypt
 from server.config import Settings
 from server.enums import InstanceStatus, Role
+from server.instances.env import INSTANCE_ID, MACHINE
 from tests.support.api import Api
 from tests.support.api_server import Server, serving
 from tests.support.receiver import Receiver
@@ -50,7 +51,7 @@ async def test_the_encryption_key_is_replaced_while_everything_runs(api: Api, ca
         await api.world.configure(encryption_key=SecretStr(worker_keys))
         await api.world.work_until_status(UUID(made[-1].removeprefix("inst_")), S.READY)
         (machine,) = [each for each in api.world.machines() if each.name.startswith(name)]
-        assert dict(machine.envs) == ENV
+        assert dict(machine.envs) == {**ENV, INSTANCE_ID: made[-1], MACHINE: "1"}
 
     async def assert_readable(server: Server) -> None:
         for id in made:

@@ -150,7 +150,7 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_success_is_recorded_and_used_for_the_next_estimate": ("estimated_ready_time",),
     },
     "server/jobs/test_clean_up.py": {
-        "test_ten_thousand_deleted_instances_leave_only_their_rows": (
+        "test_thousands_of_deleted_instances_leave_only_their_rows": (
             "deleted_retention",
             "event_retention",
             "idempotency_retention",
@@ -229,7 +229,7 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_job_is_tried_as_often_as_the_setting_says": ("max_retry_attempts",),
         "test_calls_above_the_limit_of_the_setting_wait": ("novita_rate_limit",),
         "test_traces_have_the_name_of_the_settings": ("otel_service_name",),
-        "test_recurring_comparison_is_scheduled_at_the_interval": ("reconcile_interval",),
+        "test_recurring_comparisons_are_scheduled_at_their_intervals": ("reconcile_interval", "bill_interval"),
     },
     "server/test_settings_of_processes.py": {
         "test_as_many_jobs_run_at_once_as_the_setting_says": ("max_concurrent_jobs",),
@@ -257,6 +257,11 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "server/login/test_forged.py": {
         "test_a_right_token_logs_in_and_its_code_is_redeemed_with_the_verifier": ("oidc_groups_claim",),
+    },
+    "server/market/test_tape.py": {
+        "test_hot_and_cold_segments_are_polled_as_often_as_the_settings_say": ("market_hot", "market_cold"),
+        "test_calls_of_all_processes_stay_within_the_limit_of_a_minute": ("market_calls",),
+        "test_old_changes_are_deleted_but_not_the_one_that_is_still_true": ("market_retention",),
     },
     "server/mcp/test_tools.py": {
         "test_instances_without_an_end_are_created_if_the_setting_says_so": ("mcp_require_lifetime",),
@@ -367,13 +372,15 @@ async def test_a_pool_has_as_many_connections_as_the_setting_says(api: Api):
         assert len(used) <= 2
 
 
-async def test_recurring_comparison_is_scheduled_at_the_interval(api: Api):
-    async with another(api, reconcile_interval=timedelta(seconds=777)) as server:
+async def test_recurring_comparisons_are_scheduled_at_their_intervals(api: Api):
+    intervals = {"reconcile_interval": timedelta(seconds=777), "bill_interval": timedelta(seconds=7777)}
+    async with another(api, **intervals) as server:
         server.runtime.work()
-        query = "SELECT next_at - now() FROM job_schedule WHERE kind = 'RECONCILE'"
-        await until(lambda: api.world.value(f"SELECT count(*) FROM ({query}) AS scheduled"))
-        left = await api.world.value(query)
-        assert timedelta(seconds=600) < left <= timedelta(seconds=777)
+        query = "SELECT kind, next_at - now() AS time FROM job_schedule WHERE kind IN ('RECONCILE', 'CHECK_BILL')"
+        await until(lambda: api.world.value(f"SELECT count(*) = 2 FROM ({query}) AS scheduled"))
+        left = {row["kind"]: row["time"] for row in await api.world.rows(query)}
+        assert timedelta(seconds=600) < left["RECONCILE"] <= timedelta(seconds=777)
+        assert timedelta(seconds=7600) < left["CHECK_BILL"] <= timedelta(seconds=7777)
 
 
 async def test_an_instance_is_polled_at_the_latest_after_the_interval(world: World):

@@ -2,11 +2,21 @@
 
 from server.db.tables.audit import AuditEvent
 from server.db.tables.base import Base
+from server.db.tables.capacity import CapacityTurn, CapacityWait
 from server.db.tables.event import EventLog, LoggedEvent, Outbox
 from server.db.tables.instance import Attempt, IdempotencyKey, Instance, Operation
 from server.db.tables.instance_row import InstanceLike, InstanceRow
 from server.db.tables.job import Job, JobHistory, JobPause, JobSchedule, JobWorker
 from server.db.tables.machine import Machine
+from server.db.tables.market import (
+    MarketAlert,
+    MarketAlertMatch,
+    MarketCall,
+    MarketRegion,
+    MarketSegment,
+    Offer,
+    OfferChange,
+)
 from server.db.tables.policy import LifetimePolicy, MetricsReading
 from server.db.tables.probe import HealthWatch, ProbeResult
 from server.db.tables.provider import ProviderBalance, ProviderBudget, ProviderIdentity, ProviderObject, UnlinkedCount
@@ -20,6 +30,8 @@ from server.db.tables.rows import (
     DeliveryAttemptRow,
     DeliveryLike,
     DeliveryRow,
+    MarketAlertLike,
+    MarketAlertRow,
     OperationLike,
     OperationRow,
     ProbeLike,
@@ -36,7 +48,7 @@ from server.db.tables.rows import (
     VolumeRow,
 )
 from server.db.tables.seal_key import SealKey
-from server.db.tables.spend import Budget, BudgetMark, CostDay, CostEntry, Quota
+from server.db.tables.spend import BillCheck, BillDifference, BillLine, Budget, BudgetMark, CostDay, CostEntry, Quota
 from server.db.tables.token import Project, Token
 from server.db.tables.volume import Volume, VolumeAttachment
 from server.db.tables.webhook import (
@@ -55,10 +67,15 @@ __all__ = [
     "AuditEvent",
     "AuditEventRow",
     "Base",
+    "BillCheck",
+    "BillDifference",
+    "BillLine",
     "Budget",
     "BudgetLike",
     "BudgetMark",
     "BudgetRow",
+    "CapacityTurn",
+    "CapacityWait",
     "CostDay",
     "CostEntry",
     "Delivery",
@@ -82,7 +99,16 @@ __all__ = [
     "LifetimePolicy",
     "LoggedEvent",
     "Machine",
+    "MarketAlert",
+    "MarketAlertLike",
+    "MarketAlertMatch",
+    "MarketAlertRow",
+    "MarketCall",
+    "MarketRegion",
+    "MarketSegment",
     "MetricsReading",
+    "Offer",
+    "OfferChange",
     "Operation",
     "OperationLike",
     "OperationRow",

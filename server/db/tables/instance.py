@@ -97,6 +97,14 @@ class Instance(Base):
             "lifetime_due_at",
             postgresql_where=text("lifetime_due_at IS NOT NULL"),
         ),
+        # Empty for most projects: see `owner_token_id`.
+        Index(
+            "instance_by_owner",
+            "owner_token_id",
+            "created_at",
+            "id",
+            postgresql_where=text("owner_token_id IS NOT NULL"),
+        ),
         # To find those whose endpoints are watched.
         Index("instance_ready", "id", postgresql_where=text("status = 'READY'")),
         Index(
@@ -114,6 +122,8 @@ class Instance(Base):
 
     id: Mapped[Id]
     project_id: Mapped[UUID] = mapped_column(ForeignKey("project.id"))
+    # The token that created it, if that token sees only its own instances; null for all others.
+    owner_token_id: Mapped[UUID | None]
     name: Mapped[str]
     status: Mapped[str]
     version: Mapped[int] = mapped_column(server_default=text("1"))

@@ -4,7 +4,7 @@ Columns that no query shows are left out.
 """
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
@@ -15,6 +15,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from server.db.tables.audit import AuditEvent
 from server.db.tables.base import Base
 from server.db.tables.instance import Attempt, Operation
+from server.db.tables.market import MarketAlert
 from server.db.tables.probe import ProbeResult
 from server.db.tables.spend import Budget, Quota
 from server.db.tables.token import Project, Token
@@ -139,6 +140,21 @@ class BudgetRow(NamedTuple):
     created_at: datetime
 
 
+class MarketAlertRow(NamedTuple):
+    id: UUID
+    product_names: list[str] | None
+    regions: list[str] | None
+    modes: list[str] | None
+    gpu_count: int
+    price_at_most_e5: int | None
+    held_for: timedelta
+    cooldown: timedelta
+    expires_at: datetime | None
+    webhook_url: str | None
+    fired_at: datetime | None
+    created_at: datetime
+
+
 class TokenRow(NamedTuple):
     id: UUID
     project_id: UUID
@@ -196,6 +212,7 @@ ProjectWebhookLike: TypeAlias = ProjectWebhook | ProjectWebhookRow
 VolumeLike: TypeAlias = Volume | VolumeRow
 BudgetLike: TypeAlias = Budget | BudgetRow
 QuotaLike: TypeAlias = Quota | QuotaRow
+MarketAlertLike: TypeAlias = MarketAlert | MarketAlertRow
 TokenLike: TypeAlias = Token | TokenRow
 ProjectLike: TypeAlias = Project | ProjectRow
 
@@ -209,6 +226,7 @@ _TABLES: dict[type[Any], type[Base]] = {
     VolumeRow: Volume,
     BudgetRow: Budget,
     QuotaRow: Quota,
+    MarketAlertRow: MarketAlert,
     TokenRow: Token,
     ProjectRow: Project,
     AuditEventRow: AuditEvent,

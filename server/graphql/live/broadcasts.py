@@ -1,5 +1,6 @@
 """Finds the broadcast for a subscription, or creates it."""
 
+from dataclasses import replace
 from functools import partial
 from uuid import UUID, uuid4
 
@@ -9,6 +10,7 @@ from strawberry import Schema
 from schema import ids
 from schema.context import Context, Services
 from server.auth.caller import Caller
+from server.auth.token_limits import TokenLimits
 from server.enums import Role
 from server.graphql.documents.document import Document, Operation
 from server.graphql.live.broadcast import Broadcast
@@ -19,8 +21,9 @@ from server.graphql.live.turns import Turns
 from server.graphql.request import Request
 from server.observe import http_requests
 
-# The request, and the project and role of the caller: an execution may depend on nothing else.
-Key = tuple[tuple[str, str | None, bytes], UUID, Role]
+# The request, the project and role of the caller, and its token if it sees only its own instances: an execution may
+# depend on nothing else.
+Key = tuple[tuple[str, str | None, bytes], UUID, Role, UUID | None]
 
 
 class Broadcasts:
@@ -54,7 +57,7 @@ class Broadcasts:
         """
         operation = document.operation(request.operation_name)
         http_requests.classify_request(operation.kind.value, operation.fields)
-        key = (_request_key(document, operation, request), caller.project_id, caller.role)
+        key = (_request_key(document, operation, request), caller.project_id, caller.role, caller.owner_id)
         broadcast = self._running(key)
         cursor = request.variables.get(operation.after) if operation.after is not None else None
         if broadcast is None or not operation.is_plain or not (cursor is None or isinstance(cursor, str)):
@@ -87,7 +90,10 @@ class Broadcasts:
     def _context(self, caller: Caller) -> Context:
         """Only what is in the key is taken from the caller, because later subscribers share the execution."""
         context = Context(self._services, request_id=f"sub_{uuid4().hex[:20]}", is_socket=True)
-        context.admit(Caller(project_id=caller.project_id, token_id=ids.UNUSED_ID, role=caller.role))
+        shared = Caller(project_id=caller.project_id, token_id=ids.UNUSED_ID, role=caller.role)
+        if caller.owner_id is not None:
+            shared = replace(shared, token_id=caller.owner_id, limits=TokenLimits(own_instances_only=True))
+        context.admit(shared)
         return context
 
 

@@ -6,7 +6,6 @@ provider is called: the instance then returns to its previous status. A delete c
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -20,9 +19,10 @@ from server.errors import Invalid, NotCancellable, NotFound
 from server.idempotency import IdempotentRequest, key_problems
 from server.instances import attempts, operations, transitions
 from server.instances.commands.delete import begin_delete
+from server.instances.commands.revert import revert
 from server.instances.idempotency import Accepted, run_once
 from server.instances.queries import operations as reads
-from server.instances.recovery import incident
+from server.instances.recovery import incident, notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ async def cancel_operation(database: Database, operation_id: UUID, *, by: Caller
 
 
 async def _cancel(session: AsyncSession, operation_id: UUID, by: Caller) -> Accepted:
-    operation = await reads.get_operation(session, operation_id, project_id=by.project_id)
+    operation = await reads.get_operation(session, operation_id, by=by)
     if operation is None:
         raise NotFound("operation", ("input", "id"))
     # The lock first: a worker that is about to call the provider waits for it, or has already marked its call.
@@ -118,16 +118,9 @@ async def _revert_create(
 
 async def _revert(session: AsyncSession, instance: Instance, operation: Operation, by: Caller) -> Instance:
     """Return to the previous status. The provider was not called, so the machine is still in it."""
-    status = operation.before.get("status")
-    if status is None:
-        return instance
-    to = InstanceStatus.RUNNING if status == InstanceStatus.HEALTH_CHECKING else InstanceStatus(status)
-    times = {name: operation.before.get(name) for name in ("running_at", "ready_at")}
-    fields: dict[str, Any] = {name: datetime.fromisoformat(value) for name, value in times.items() if value is not None}
+    if operations.is_replacement(operation):
+        return await transitions.write_silently(session, instance, recovery_state=notice.ended(instance))
+    fields: dict[str, Any] = {}
     if operation.reason == OperationReason.RECOVERY:
         fields["recovery_state"] = incident.ended(instance, "CANCELLED")
-    why: dict[str, Any] = {name: operation.before.get(name) for name in ("failure_code", "failure_message")}
-    cause = transitions.Cause(operation.id, by.token_id)
-    return await transitions.transition(
-        session, instance.id, to, cause=cause, status_reason="CANCELLED", **fields, **why
-    )
+    return await revert(session, instance, operation, by=by.token_id, status_reason="CANCELLED", **fields)

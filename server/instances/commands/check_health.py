@@ -30,7 +30,7 @@ async def ask_for_check(database: Database, instance_id: UUID, *, defaults: Chec
     """Enqueue a check of all endpoints. Its results are newer than the returned time."""
     asked_at = now()
     async with database.write() as session:
-        instance = await instances.get_instance(session, instance_id, project_id=by.project_id)
+        instance = await instances.get_instance(session, instance_id, by=by)
         if instance is None:
             raise NotFound("instance", ("input", "instanceId"))
         _refuse_uncheckable(instance, defaults.with_stored(instance.health_check))

@@ -1,7 +1,8 @@
 """Accepts a create: every check and lookup first, then all rows in one transaction."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import asdict, replace
+from datetime import timedelta
 from typing import Any
 
 import asyncpg
@@ -10,7 +11,7 @@ from server.auth.caller import Caller
 from server.catalog.catalog import Catalog, Template
 from server.clock import new_id, now
 from server.enums import InstanceKind, ProviderObjectKind
-from server.errors import BudgetExceeded, Invalid, Problem
+from server.errors import BudgetExceeded, Invalid, NoCapacity, Problem
 from server.idempotency import IdempotentRequest, requested_fields
 from server.instances.availability import refuse
 from server.instances.binding_quote import drift_problems, held_quote
@@ -23,7 +24,11 @@ from server.instances.limits.policy import PATH
 from server.instances.limits.spec import refuse_near_deadline, seconds_to_end
 from server.instances.placement import Candidate
 from server.instances.quote import Defaults, limited_draft, quote_draft
+from server.instances.recovery.spec import volume_problems
 from server.instances.tools import Tool, tool_problems
+from server.market import waits
+from server.market.refusals import QueuedBehind
+from server.market.wait_draft import USUAL_PRIORITY
 from server.spend.admission import Want
 from server.spend.refusals import QuotaExceeded
 from server.volumes import attach
@@ -63,22 +68,43 @@ async def create_instance(
         draft.lifetime, at=moment, server_default=defaults.max_duration, has_gpu=draft.kind is InstanceKind.GPU
     )
     volumes = await attach.find_mounted(creates.database, draft.volumes, project_id=by.project_id)
-    fields, candidate, highest_price = await fields_of(catalog, draft, by=by, defaults=defaults, volumes=volumes)
+    if volumes and (problems := list(volume_problems(draft.recovery, volumes[0].region, ("input", "recovery")))):
+        raise Invalid(problems)
+    wanted: frozenset[tuple[str, str, str]] = frozenset()
+    if conflicts.has_waits:
+        wanted = await _offers_of_older(creates, draft, by)
+    fields, candidates = await fields_of(catalog, draft, by=by, defaults=defaults, volumes=volumes, wanted=wanted)
+    if not candidates and draft.on_no_capacity is None:
+        raise await _queued_behind(creates, draft, by)
+    highest_price = max((each.price_per_hour_e5 for each in candidates), default=None)
     if held is not None:
-        held.refuse_other(candidate, draft)
-        fields["max_hourly_price_e5"] = highest_price = held.highest_price(draft)
+        for candidate in candidates[:1]:
+            held.refuse_other(candidate, draft)
+        fields["max_hourly_price_e5"] = held.highest_price(draft)
+        highest_price = None if highest_price is None else held.highest_price(draft)
     fields["lifetime"] = None if limits is None else limits.to_json()
     fields["recovery"] = None if draft.recovery is None else draft.recovery.to_json()
-    usual = await creates.estimates.usual_time(
-        project_id=by.project_id, product_name=draft.product_name, region=candidate.region
-    )
+    usual: timedelta | None = None
+    if candidates:
+        usual = await creates.estimates.usual_time(
+            project_id=by.project_id, product_name=draft.product_name, region=candidates[0].region
+        )
     usual = usual or defaults.estimated_ready_time
-    fields["estimated_ready_at"] = now() + await creates.line.join(by.project_id) + usual
-    seconds = seconds_to_end(limits, at=now())
-    want = Want(by.project_id, by.token_id, fields["labels"], highest_price, seconds, draft.gpus)
+    in_line = await creates.line.join(by.project_id)
+    fields["estimated_ready_at"] = now() + in_line + usual if candidates else None
+    want = None
+    if highest_price is not None:  # else its budget is looked at when there is an offer
+        seconds = seconds_to_end(limits, at=now())
+        want = Want(by.project_id, by.token_id, fields["labels"], highest_price, seconds, draft.gpus)
     try:
         return await creates.insert(
-            fields, request, usual=usual, volumes=volumes, want=want, is_guarded=conflicts.has_budget
+            fields,
+            request,
+            usual=usual,
+            volumes=volumes,
+            want=want,
+            is_guarded=conflicts.has_budget and want is not None,
+            wanted=None if draft.on_no_capacity is None else draft.on_no_capacity.wanted(at=now()),
         )
     except Conflict:
         pass
@@ -147,6 +173,28 @@ def name_taken() -> Invalid:
     return Invalid([Problem("INSTANCE_NAME_TAKEN", message, ("input", "name"))])
 
 
+async def _offers_of_older(creates: CreateBatcher, draft: CreateDraft, by: Caller) -> frozenset[tuple[str, str, str]]:
+    async with creates.database.read() as session:
+        return await waits.wanted_by_older(session, **_place_of(draft, by))
+
+
+async def _queued_behind(creates: CreateBatcher, draft: CreateDraft, by: Caller) -> QueuedBehind:
+    async with creates.database.read() as session:
+        return QueuedBehind(await waits.count_ahead(session, **_place_of(draft, by)))
+
+
+def _place_of(draft: CreateDraft, by: Caller) -> dict[str, Any]:
+    """Where it stands among the operations that wait."""
+    priority = USUAL_PRIORITY if draft.on_no_capacity is None else draft.on_no_capacity.priority
+    return {
+        "project_id": by.project_id,
+        "product_name": draft.product_name,
+        "gpu_count": draft.gpus,
+        "priority": priority,
+        "since": now(),
+    }
+
+
 async def fields_of(
     catalog: Catalog,
     draft: CreateDraft,
@@ -154,11 +202,17 @@ async def fields_of(
     by: Caller,
     defaults: Defaults,
     volumes: Sequence[attach.MountedVolume] = (),
-) -> tuple[dict[str, Any], Candidate, int]:
-    """The columns of the new instance that follow from the request, the first candidate and the highest price of all;
-    raises Refused if no region can serve it."""
+    wanted: Set[tuple[str, str, str]] = frozenset(),
+) -> tuple[dict[str, Any], tuple[Candidate, ...]]:
+    """The columns of the new instance that follow from the request, and the candidates but those that are `wanted` by
+    others. Raises Refused if no region can serve it, unless it may wait for that."""
     quote = await quote_draft(catalog, draft, defaults=defaults, volumes=volumes)
-    candidate = quote.best or await refuse(catalog, quote)
+    if quote.best is None:
+        try:
+            await refuse(catalog, quote)
+        except NoCapacity:
+            if draft.on_no_capacity is None:
+                raise
     template = quote.template
     env = {variable.key: variable.value for variable in template.envs} if template else {}
     ports = [Port(port.port, port.type) for port in template.ports] if template else []
@@ -178,6 +232,7 @@ async def fields_of(
     fields: dict[str, Any] = {
         "id": new_id(),
         "project_id": by.project_id,
+        "owner_token_id": by.owner_id,
         "name": draft.name,
         "product_name": draft.product_name,
         "gpu_count": draft.gpus,
@@ -203,7 +258,10 @@ async def fields_of(
         "placement": quote.requirements.order,
         **ready_timeout_fields(draft.ready_timeout),
     }
-    return fields, candidate, max(each.price_per_hour_e5 for each in quote.placement.candidates)
+    free = (
+        each for each in quote.placement.candidates if (each.region, each.product_id, each.billing_mode) not in wanted
+    )
+    return fields, tuple(free)
 
 
 def _template_cuda(draft: CreateDraft, template: Template | None) -> str | None:

@@ -57,7 +57,7 @@ class Conflicts:
     """What a create would collide with, and the project's rules for lifetimes.
 
     `foreign`: kinds of the named objects that belong to another project. `has_budget`: the project has budgets or
-    quotas.
+    quotas. `has_waits`: some of its operations wait for capacity.
     """
 
     is_name_taken: bool
@@ -65,6 +65,7 @@ class Conflicts:
     policy: Policy
     foreign: frozenset[ProviderObjectKind]
     has_budget: bool
+    has_waits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ class _Create:
         usual: timedelta | None,
         volumes: Sequence[MountedVolume],
         want: Want | None,
+        wanted: Mapping[str, Any],
     ) -> "_Create":
         token_id = request.by.token_id
         row = transitions.new_row(fields)
@@ -108,6 +110,7 @@ class _Create:
             OperationKind.CREATE,
             by=token_id,
             estimated_ready_at=instance.estimated_ready_at,
+            wanted=dict(wanted),
             **({} if want is None else want.reserve),
         )
         operation = detached(Operation, operation_row)
@@ -184,16 +187,17 @@ class CreateBatcher:
         volumes: Sequence[MountedVolume] = (),
         want: Want | None = None,
         is_guarded: bool = False,
+        wanted: Mapping[str, Any] | None = None,
     ) -> Accepted:
         """Write an instance, its operation, their events, deliveries and jobs, and hold its volumes. `usual`: see
-        `CreateInstance`.
+        `CreateInstance`; `wanted`: see `Operation`.
 
         `want` is what it may cost; with `is_guarded` it is admitted against the project's budgets and quotas. Raises
         Conflict if the name or the key is taken, BudgetExceeded, QuotaExceeded, and asyncpg's error for any other
         constraint.
         """
         with span("db.accept") as current:
-            create = _Create.of(fields, request, self.database.shared(FairShare), usual, volumes, want)
+            create = _Create.of(fields, request, self.database.shared(FairShare), usual, volumes, want, wanted or {})
             current.note(instance_id=create.instance["id"], operation_id=create.operation["id"])
             is_added = await (self._guarded if is_guarded else self._writes).add(create)
         if not is_added:
@@ -215,7 +219,7 @@ class CreateBatcher:
         rows = await self._fetch(CONFLICTS, to_json(wanted))
         return [
             Conflicts(
-                row[0], row[1], Policy.of(None if row[2] is None else orjson.loads(row[2])), kinds_of(row[3]), row[4]
+                row[0], row[1], Policy.of(None if row[2] is None else orjson.loads(row[2])), kinds_of(row[3]), *row[4:]
             )
             for row in rows
         ]

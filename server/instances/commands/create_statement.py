@@ -41,7 +41,8 @@ CONFLICTS = f"""
            (SELECT to_jsonb(policy) FROM lifetime_policy AS policy WHERE policy.project_id = new.project) AS policy,
            CASE WHEN new.objects IS NOT NULL THEN {OF_OTHERS.format(objects="new.objects", project="new.project")} END,
            EXISTS (SELECT FROM budget WHERE budget.project_id = new.project)
-               OR EXISTS (SELECT FROM quota WHERE quota.project_id = new.project)
+               OR EXISTS (SELECT FROM quota WHERE quota.project_id = new.project),
+           EXISTS (SELECT FROM capacity_wait WHERE capacity_wait.project_id = new.project)
     FROM ROWS FROM (jsonb_to_recordset($1::jsonb) AS (project uuid, wanted_name text, key text, objects jsonb))
         WITH ORDINALITY AS new (project, wanted_name, key, objects, place)
     ORDER BY place

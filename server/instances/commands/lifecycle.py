@@ -1,6 +1,6 @@
 """Accepts start, stop, restart and migrate; a worker carries them out."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,6 +18,7 @@ from server.enums import InstanceStatus, OperationKind, OperationReason, Operati
 from server.errors import Invalid, NotFound, Problem, Refused, VersionConflict
 from server.idempotency import IdempotentRequest, key_problems, requested_fields
 from server.instances import operations, transitions
+from server.instances.commands.revert import end_attempt
 from server.instances.drafts import StartDraft
 from server.instances.estimates import usual_time
 from server.instances.idempotency import Accepted, find_accepted, run_once
@@ -58,10 +59,12 @@ async def accept(
     draft: StartDraft | None = None,
     expected_version: int | None = None,
     default_max_duration: timedelta | None = None,
+    highest_price: Callable[[Instance], Awaitable[int]] | None = None,
 ) -> Accepted:
     """Accept a verb: transition, operation, events and job in one transaction.
 
     The row is locked first: of two concurrent callers, the second finds the operation of the first and is refused.
+    `highest_price` is what a start may cost per hour; without it, as much as its machine.
     """
     refuse_invalid(target, key)
     verb = VERBS[kind]
@@ -79,14 +82,20 @@ async def accept(
     async with database.read() as session:
         instance = await find_target(session, target, by)
         usual = await _usual_time(session, verb, instance)
+    price_e5 = None if highest_price is None else await highest_price(instance)
 
     async def write(session: AsyncSession, operation_id: UUID) -> Accepted:
-        locked = await lock_for(session, Target(instance.id), by, expected_version)
+        locked = await lock_target(session, Target(instance.id), by, expected_version)
+        if kind is OperationKind.STOP:
+            await operations.end_replacement(session, locked)
+            locked = await end_attempt(session, locked, by=by.token_id)
+        await operations.refuse_second(session, locked.id)
         changes = draft.fields(locked) if draft else {}
         begun, wanted = verb, dict[str, Any]()
         if draft is not None:
             begun = start_by(draft.steps, locked)
             wanted = {} if begun == verb else {"steps": list(ordered(draft.steps))}
+            wanted |= {} if draft.on_no_capacity is None else draft.on_no_capacity.wanted(at=now())
         if kind is OperationKind.STOP and incident.is_open(locked):
             if not has_machine(locked) or locked.status == InstanceStatus.EXITED:
                 return await _end_recovery(session, locked, by=by, operation_id=operation_id)
@@ -103,6 +112,7 @@ async def accept(
             usual=usual,
             changes=changes,
             wanted=wanted,
+            highest_price_e5=price_e5,
         )
 
     return await run_once(database, request, write)
@@ -156,12 +166,12 @@ def refuse_invalid(target: Target, key: str | None) -> None:
 async def find_target(session: AsyncSession, target: Target, by: Caller) -> Instance:
     """The caller's instance, or NotFound."""
     if target.id is not None:
-        instance = await instances.get_instance(session, target.id, project_id=by.project_id)
+        instance = await instances.get_instance(session, target.id, by=by)
     else:
         name = str(target.name)
         instance = None
         if is_storable(name):  # else no instance has it, and the database would refuse the query
-            instance = await instances.find_instance_by_name(session, name, project_id=by.project_id)
+            instance = await instances.find_instance_by_name(session, name, by=by)
     if instance is None:
         raise NotFound("instance", target.path or ("input", "id" if target.id is not None else "name"))
     if target.id is None:
@@ -173,7 +183,7 @@ async def lock_target(session: AsyncSession, target: Target, by: Caller, expecte
     """The caller's instance, locked. Raises if its version is not the expected one."""
     instance_id = target.id if target.id is not None else (await find_target(session, target, by)).id
     instance = await transitions.lock(session, instance_id)
-    if instance.project_id != by.project_id:
+    if not by.sees(instance):
         raise NotFound("instance", target.path or ("input", "id"))
     refuse_changed(instance, expected_version)
     return instance
@@ -214,6 +224,7 @@ async def begin_verb(
     changes: Mapping[str, Any] | None = None,
     reason: OperationReason | None = None,
     wanted: Mapping[str, Any] | None = None,
+    highest_price_e5: int | None = None,
 ) -> Accepted:
     """Begin a verb on a locked instance without an open operation: for the token `by`, or for a `reason` of our own."""
     refuse_illegal(verb, instance)
@@ -227,7 +238,7 @@ async def begin_verb(
     if verb.to is InstanceStatus.STARTING or is_unpaid_restart:
         is_new_run = verb.kind is OperationKind.START and by is not None
         payer = by if is_new_run else await token_of_run(session, instance.id)
-        reserve = await _admit_start(session, instance, changes or {}, payer=payer)
+        reserve = await _admit_start(session, instance, changes or {}, payer=payer, price_e5=highest_price_e5)
     operation = await operations.begin(
         session,
         instance,
@@ -254,12 +265,17 @@ async def begin_verb(
 
 
 async def _admit_start(
-    session: AsyncSession, instance: Instance, changes: Mapping[str, Any], *, payer: UUID | None
+    session: AsyncSession,
+    instance: Instance,
+    changes: Mapping[str, Any],
+    *,
+    payer: UUID | None,
+    price_e5: int | None,
 ) -> dict[str, Any]:
     """Raise BudgetExceeded or QuotaExceeded, or return what the operation reserves."""
     stored: dict[str, Any] | None = changes.get("lifetime", instance.lifetime)
     seconds = seconds_to_end(None if stored is None else read(stored), at=now())
-    price = instance.price_per_hour_e5 or 0
+    price = max(price_e5 or 0, instance.price_per_hour_e5 or 0)
     want = Want(instance.project_id, payer, instance.labels, price, seconds, instance.gpu_count)
     await admit(session, want)
     return want.reserve

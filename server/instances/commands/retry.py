@@ -28,6 +28,8 @@ from server.instances.limits.spec import read, seconds_to_end
 from server.instances.provider.absence import GONE_AT_PROVIDER
 from server.instances.queries import operations as reads
 from server.instances.status import VERBS, has_machine
+from server.market.wait_draft import WANTED as WAIT
+from server.market.wait_draft import WaitDraft, wish_of
 from server.queue.enqueue import enqueue
 from server.queue.kinds import CreateInstance
 from server.spend.admission import Want, admit
@@ -63,7 +65,7 @@ async def retry_operation(
     request = IdempotentRequest.of(by, key, "retryOperation", fields)
 
     async def write(session: AsyncSession, new_id: UUID) -> Accepted:
-        failed = await reads.get_operation(session, operation_id, project_id=by.project_id)
+        failed = await reads.get_operation(session, operation_id, by=by)
         if failed is None:
             raise NotFound("operation", ("input", "id"))
         instance = await lock_for(session, Target(failed.instance_id), by, expected_version)
@@ -82,7 +84,14 @@ async def retry_operation(
         if failed.kind == OperationKind.CREATE and _is_without_machine(instance):
             return await _create_again(session, instance, new_id, request, usual=usual, failed=failed, limits=limits)
         return await begin_verb(
-            session, START_AGAIN, instance, by=by.token_id, operation_id=new_id, usual=usual, changes=limits
+            session,
+            START_AGAIN,
+            instance,
+            by=by.token_id,
+            operation_id=new_id,
+            usual=usual,
+            changes=limits,
+            wanted=_wait_again(failed),
         )
 
     return await run_once(database, request, write)
@@ -104,6 +113,12 @@ async def _refuse(session: AsyncSession, failed: Operation) -> None:
 
 def _not_retryable(message: str) -> Refused:
     return Refused("OPERATION_NOT_RETRYABLE", message)
+
+
+def _wait_again(failed: Operation) -> dict[str, Any]:
+    """Without capacity it waits as long as the failed one might have waited."""
+    wish = wish_of(failed)
+    return {} if wish is None else WaitDraft(wish.until - failed.created_at, None, wish.priority).wanted(at=now())
 
 
 def _is_without_machine(instance: Instance) -> bool:
@@ -128,9 +143,12 @@ async def _create_again(
     ready_at = None if usual is None else now() + usual
     stored: dict[str, Any] | None = limits.get("lifetime", instance.lifetime)
     seconds = seconds_to_end(None if stored is None else read(stored), at=now())
-    price = failed.reserved_price_e5 or 0
-    want = Want(instance.project_id, token_id, instance.labels, price, seconds, instance.gpu_count)
-    await admit(session, want)
+    reserve: dict[str, Any] = {}  # of one that waited: it is admitted when there is an offer
+    if failed.reserved_price_e5 is not None or WAIT not in failed.wanted:
+        price = failed.reserved_price_e5 or 0
+        want = Want(instance.project_id, token_id, instance.labels, price, seconds, instance.gpu_count)
+        await admit(session, want)
+        reserve = want.reserve
     operation = await operations.begin(
         session,
         instance,
@@ -138,7 +156,8 @@ async def _create_again(
         by=token_id,
         id=operation_id,
         estimated_ready_at=ready_at,
-        **want.reserve,
+        wanted=_wait_again(failed),
+        **reserve,
     )
     instance = await transitions.transition(
         session,

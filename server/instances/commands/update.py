@@ -17,7 +17,8 @@ from server.errors import IllegalTransition, Invalid, Problem
 from server.idempotency import IdempotentRequest, key_problems, requested_fields
 from server.instances import operations, transitions
 from server.instances.commands.create import NAME_INDEX, name_taken
-from server.instances.commands.lifecycle import Target, lock_for
+from server.instances.commands.lifecycle import Target, lock_target
+from server.instances.commands.revert import end_attempt
 from server.instances.drafts import Port, label_problems, name_problems, port_problems, webhook_problems
 from server.instances.idempotency import Accepted, run_once
 from server.instances.limits.of_token import policy_for
@@ -25,7 +26,7 @@ from server.instances.limits.policy import read_policy, refuse_idle_without_gpu
 from server.instances.limits.spec import Lifetime, LifetimeChange, read, refuse_near_deadline
 from server.instances.limits.steps import seconds_left
 from server.instances.recovery import incident
-from server.instances.recovery.spec import RecoveryChange
+from server.instances.recovery.spec import RecoveryChange, volume_problems
 from server.instances.status import TRANSITIONS, VERBS, has_machine, refuse_illegal
 from server.queue.enqueue import enqueue
 from server.queue.kinds import UpdateInstance
@@ -111,7 +112,10 @@ async def update_instance(
 async def _write(
     session: AsyncSession, target: Target, operation_id: UUID, draft: UpdateDraft, *, by: Caller
 ) -> Accepted:
-    instance = await lock_for(session, target, by, draft.expected_version)
+    instance = await lock_target(session, target, by, draft.expected_version)
+    if draft.recovery is not None and draft.recovery.recovery is None:
+        instance = await end_attempt(session, instance, by=by.token_id)
+    await operations.refuse_second(session, instance.id)
     refuse_illegal(VERBS[OperationKind.UPDATE], instance)
     remote_changes = _remote_changes(draft, instance)
     operation = await operations.begin(
@@ -154,6 +158,9 @@ async def _write(
 
 def _recovery_changes(change: RecoveryChange, instance: Instance) -> dict[str, Any]:
     """Its removal ends what is going on."""
+    path = ("input", "recovery", "set")
+    if instance.volumes and (problems := list(volume_problems(change.recovery, instance.region, path))):
+        raise Invalid(problems)
     if change.recovery is not None:
         return {"recovery": change.recovery.to_json()}
     reason = None if instance.status_reason == incident.RECOVERING else instance.status_reason

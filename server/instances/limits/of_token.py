@@ -1,9 +1,16 @@
 """The limits of the caller's token: which products and regions, and how long a run may be."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
+from server.auth.token_limits import read_limits
+from server.db.tables import Token
 from server.instances.limits.policy import Policy
+from server.spend.admission import token_of_run
 from server.spend.refusals import TokenLimitExceeded
 
 
@@ -29,6 +36,13 @@ def refuse_machine(by: Caller, product_name: str, region: str | None) -> None:
     regions = by.limits.regions
     if regions is not None and region is not None and region.casefold() not in {each.casefold() for each in regions}:
         raise other_region(region, "id")
+
+
+async def regions_of_run(session: AsyncSession, instance_id: UUID) -> Sequence[str] | None:
+    """The regions of the token that pays for the present run; None if it is for all of them."""
+    token_id = await token_of_run(session, instance_id)
+    token = None if token_id is None else await session.get(Token, token_id)
+    return None if token is None else read_limits(token.limits).regions
 
 
 def other_region(region: str, field: str) -> TokenLimitExceeded:

@@ -17,6 +17,8 @@ from server.instances.provider.ends import SPOT_RECLAIMED, End, find_end, was_re
 from server.instances.provider.snapshot import ProviderSnapshot
 from server.instances.provider.states import MachineState, observed_fields, state_of, times_of
 from server.instances.status import UP
+from server.market import waits
+from server.market.waits import WAITING_FOR_CAPACITY
 from server.probes.verdict import health_of
 from server.probes.watch import HEALTH_CHECK_FAILED
 from server.queue.enqueue import enqueue
@@ -56,16 +58,21 @@ async def apply_snapshot(
     *,
     asked_at: datetime,
     cause: transitions.Cause,
+    during: UUID | None = None,
 ) -> Change:
     """Bring one row to the provider's state. `snapshot` is None if the machine is confirmed to be gone.
 
     A row that was written after the provider was asked is newer and stays. While an operation is open, its own job
-    changes the status, and this only writes what was observed.
+    changes the status, and this only writes what was observed; `during` is the operation whose job calls this.
     """
     instance = await transitions.lock(session, instance_id)
     if instance.updated_at >= asked_at or instance.status == S.DELETED:
         return Change.NONE
-    if await operations.open_operation(session, instance_id) is not None:
+    running = await operations.open_operation(session, instance_id)
+    if running is not None and running.id != during:
+        is_down = snapshot is not None and state_of(snapshot) is MachineState.DOWN
+        if instance.status == S.STARTING and instance.status_reason == WAITING_FOR_CAPACITY and not is_down:
+            await waits.look_now(session, running.id)  # its machine runs, or is gone: its own job finds out
         return Change.NONE if snapshot is None else await _note(session, instance, snapshot, cause)
     if snapshot is None or state_of(snapshot) is MachineState.GONE:
         return await _gone(session, instance, cause)
@@ -256,7 +263,7 @@ async def _restarted(
     """Restarted or migrated without our doing: monitored until READY by an operation without a caller."""
     to = expected_status(S(instance.status), snapshot)
     kind = OperationKind.MIGRATE if to is S.MIGRATING else OperationKind.RESTART
-    operation = await operations.begin(session, instance, kind, by=cause.token_id)
+    operation = await operations.begin(session, instance, kind, by=cause.token_id, reason=_reason(cause))
     its = transitions.Cause(operation.id, cause.token_id)
     await _transition(session, instance, to, snapshot, its, reason=RESTARTED_OUTSIDE)
     await operations.set_phase(session, operation.id, OperationPhase.PROVISIONING)
@@ -270,12 +277,16 @@ async def _restarted(
     return Change.STARTED
 
 
+def _reason(cause: transitions.Cause) -> OperationReason | None:
+    """None if a caller's request has noticed it."""
+    return OperationReason.OUTSIDE if cause.token_id is None else None
+
+
 async def start_monitoring(
     session: AsyncSession, instance: Instance, *, kind: OperationKind, cause: transitions.Cause, reason: str | None
 ) -> None:
     """Begin an operation and the job that monitors a running or starting machine until it is READY."""
-    ours = OperationReason.OUTSIDE if cause.token_id is None else None
-    operation = await operations.begin(session, instance, kind, by=cause.token_id, reason=ours)
+    operation = await operations.begin(session, instance, kind, by=cause.token_id, reason=_reason(cause))
     its = transitions.Cause(operation.id, cause.token_id)
     await transitions.transition(session, instance.id, S.STARTING, cause=its, status_reason=reason)
     await operations.set_phase(session, operation.id, OperationPhase.PROVISIONING)

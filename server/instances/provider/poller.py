@@ -1,12 +1,11 @@
 """Polls the provider for many clients: requests at about the same time share its calls.
 
 A few machines are polled one by one, at once. More are read from pages of the provider's list, so that the number of
-calls grows with pages and not with instances; small projects do not wait for those (`small_projects`). Polls use only a
-part of the rate limit, which leaves room for users.
+calls grows with pages and not with instances. Pages come sooner while the rate limit has calls left over, and when a
+machine is expected whose user waits for it. Ends that users wait for get looks of their own.
 """
 
 import asyncio
-import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable
@@ -17,9 +16,21 @@ import structlog
 
 from server.batching import TokenBucket
 from server.clock import now
-from server.errors import NovitaError, PilotlightError, ProviderError, ValidationFailed
-from server.instances.provider.poll_request import PageEntry, PollRequest, has_no_addresses
+from server.errors import NovitaError, ProviderError, ValidationFailed
+from server.instances.provider.arrivals import Arrivals
+from server.instances.provider.poll_request import (
+    FIRST_END_LOOK,
+    EndLooks,
+    Followers,
+    NotYet,
+    PageEntry,
+    PollRequest,
+    Wake,
+    has_no_addresses,
+)
 from server.instances.provider.small_projects import MOVING_SECONDS, SmallProjects
+from server.instances.provider.states import MachineState, state_of
+from server.instances.provider.sweep_schedule import SweepSchedule
 from server.novita.client import NovitaClient
 from server.novita.models import RemoteInstance
 from server.novita.models.base import ProviderPage
@@ -27,69 +38,50 @@ from server.novita.transport.concurrency import CallPriority
 
 log = structlog.get_logger(__name__)
 
-# At most so many are polled one by one and without waiting, and only while the bucket has tokens.
+# So many are polled one by one while the bucket has tokens; fewer while other calls wait for the rate limit.
 SINGLE_POLLS_MAX = 5
+SINGLE_POLLS_MAX_IF_BUSY = 2
 SINGLE_POLL_BURST = 10.0
+SINGLE_RATE_SHARE = 0.5
 PAGE_SIZE = 100
 # From so many pages on, larger ones are requested; the response shows how large the provider makes them.
 LARGE_PAGE_SIZE = 1_000
 LARGE_PAGES_FROM = 2
 PAGES_MAX = 1_000
-# Seconds in which requests are collected into one round.
-BATCH_WINDOW = 0.005
-# Seconds that `poll` waits for a single poll before it raises NotYet.
-WAIT_TIMEOUT = 0.5
-SWEEP_INTERVAL_MIN = 1.0
-# The part of the rate limit that sweeps use, and the limit that is assumed where there is none. A sweep of many pages
-# that would take longer than SWEEP_INTERVAL_MAX uses up to RATE_SHARE_MAX, which leaves the rest for changes.
-RATE_SHARE = 0.075
-RATE_SHARE_MAX = 0.5
-SWEEP_INTERVAL_MAX = 10.0
-# While a machine is followed to its end, which a user waits for, sweeps come so much sooner; but not at once, because
-# no machine has ended a moment after the call.
-URGENT_PART = 1 / 3
-URGENT_INTERVAL_MIN = 2.5
-URGENT_DELAY = 1.5
-ASSUMED_RATE_LIMIT = 600
-# NotYet asks for at most this delay, in seconds.
-RETRY_DELAY_MAX = 30.0
+BATCH_WINDOW = 0.005  # seconds in which requests are collected into one round
+WAIT_TIMEOUT = 0.5  # seconds that `poll` waits for a single poll before it raises NotYet
+ASSUMED_RATE_LIMIT = 600  # where there is none
+END_LOOK_MARGIN = 0.3  # seconds that its call takes
+OVERDUE_MAX = 3.0  # seconds; one that is later than this is not waited for any more than others
+RETRY_DELAY_MAX = 30.0  # seconds that NotYet asks for at most
+FEW_RETRY_DELAY_MAX = 2.5
 CONCURRENT_GETS = 16
-# How long entries of a page serve later requests.
-PAGE_TTL = timedelta(seconds=15)
-
-
-class NotYet(PilotlightError):
-    """Too many polls are waiting. Poll again after this time; the result will probably be there."""
-
-    def __init__(self, after: timedelta) -> None:
-        super().__init__(f"poll again after {after.total_seconds():.1f} s")
-        self.after = after
+PAGE_TTL = timedelta(seconds=15)  # how long entries of a page serve later requests
 
 
 class InstancePoller:
     """One per process."""
 
-    def __init__(self, novita: NovitaClient, *, calls_per_minute: int) -> None:
+    def __init__(self, novita: NovitaClient, *, calls_per_minute: int, wake: Wake | None = None) -> None:
+        """`wake` gets the clients that were asked to poll later, and for whose machines there is news."""
         self._novita = novita
         self._limit = (calls_per_minute or ASSUMED_RATE_LIMIT) / 60
         self._requests: dict[Hashable, PollRequest] = {}
         self._open: dict[str, list[PollRequest]] = {}
         self._page_entries: dict[str, PageEntry] = {}
         self._task: asyncio.Task[None] | None = None
-        self._sweep_calls = 1  # of the last sweep: machines that move are usually on the first page
+        self._schedule = SweepSchedule(self._limit)
         self._first_page = 1  # its number, as far as we know
         self._is_first_page_known = False
         self._page_size = PAGE_SIZE
         self._largest_page = LARGE_PAGE_SIZE  # as far as we know
-        self._round_at = 0.0  # when the last one began
-        self._next_round_at = 0.0
-        self._sooner = asyncio.Event()
         self._is_sweeping = False
         self._seconds_per_page = 60 / calls_per_minute if calls_per_minute else 0.05  # later measured
-        self._single_polls = TokenBucket(RATE_SHARE_MAX * self._limit, SINGLE_POLL_BURST, time.monotonic())
+        self._single_polls = TokenBucket(SINGLE_RATE_SHARE * self._limit, SINGLE_POLL_BURST, time.monotonic())
         self._moving: dict[str, float] = {}  # when each machine was last polled, oldest first
-        self._small_projects = SmallProjects(self._limit)
-        self._beside: dict[str, asyncio.Task[None]] = {}  # polls of small projects, by machine
+        self._small_projects = SmallProjects()
+        self._arrivals = Arrivals()
+        self._followers, self._end_looks = Followers(wake), EndLooks(self._look_at_end)
 
     async def poll(
         self,
@@ -100,37 +92,45 @@ class InstancePoller:
         newer_than: datetime | None = None,
         needs_addresses: bool = True,
         is_urgent: bool = False,
+        kind: Hashable = None,
     ) -> RemoteInstance:
         """The provider's present state of a machine. Raises NovitaError, or NotYet while many polls wait.
 
         After NotYet the result is kept for the same `client`, which has to call again: a job that waited here would
         block a slot for other jobs. With `newer_than`, an entry of a page that was read after that time serves as well:
         while pages are read all the time for a large fleet, no client has to call twice. Without `needs_addresses` a
-        page that lacks the addresses of a running machine is enough. `is_urgent` asks for the next page sooner.
+        page that lacks the addresses of a running machine is enough. `is_urgent`, for an end: look soon. With a
+        `kind`, a page is read when such machines usually run, for projects with few on the move.
         """
         request = self._requests.get(client)
         if request is None and newer_than is not None:
             entry = self._page_entries.get(novita_id)
             is_enough = entry is not None and not (needs_addresses and entry.lacks_addresses)
             if entry is not None and is_enough and entry.asked_at > max(newer_than, now() - PAGE_TTL):
-                return entry.remote
+                return self._followers.show(entry.remote, client)
         if request is None or request.novita_id != novita_id or request.is_expired:
-            request = self._requests[client] = self._add(novita_id, needs_addresses)
+            request = self._requests[client] = self._add(novita_id, needs_addresses, is_urgent)
             if project_id is not None:
                 self._small_projects.note(project_id, novita_id)
-        if is_urgent and not request.done.is_set():
-            interval = max(URGENT_INTERVAL_MIN, self._sweep_interval(self._sweep_calls) * URGENT_PART)
-            urgent_at = max(self._round_at + interval, request.asked_at + URGENT_DELAY)
-            self._next_round_at = min(self._next_round_at, urgent_at)
-            self._sooner.set()
-        if not request.done.is_set() and (self._can_poll_singly() or self._poll_beside(project_id, novita_id)):
-            await request.wait(WAIT_TIMEOUT)
+            if kind is not None:
+                self._arrivals.began(kind, novita_id)
+        look_in: float | None = None
         if not request.done.is_set():
-            beside = self._small_projects.pause_left(novita_id)
-            delay = self._retry_delay()
-            raise NotYet(timedelta(seconds=delay if beside is None else min(delay, max(0.25, beside))))
+            if self._novita.has_spare_calls:
+                self._schedule.ask_for(time.monotonic())
+            elif is_urgent:
+                look_in = self._end_looks.begin(request, was_shown=self._followers.has_shown(novita_id, client))
+                if look_in is None:
+                    self._schedule.ask_for(request.asked_at + FIRST_END_LOOK)
+            elif project_id is not None and self._small_projects.is_small(project_id):
+                self._sweep_when_expected(novita_id)
+            if self._can_poll_singly():
+                await request.wait(WAIT_TIMEOUT)
+        if not request.done.is_set():
+            self._followers.note(novita_id, client)
+            raise NotYet(timedelta(seconds=self._retry_delay() if look_in is None else look_in + END_LOOK_MARGIN))
         del self._requests[client]
-        return request.result()
+        return self._followers.show(request.result(), client)
 
     async def poll_now(self, novita_id: str) -> RemoteInstance:
         """The same, for a caller that waits."""
@@ -138,14 +138,18 @@ class InstancePoller:
         await request.done.wait()
         return request.result()
 
-    async def close(self) -> None:
-        tasks = [*self._beside.values(), *([self._task] if self._task is not None else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def _look_at_end(self, novita_id: str) -> None:
+        await self._poll_singly([novita_id] if novita_id in self._open else [])
+        await self._followers.wake()
 
-    def _add(self, novita_id: str, needs_addresses: bool = True) -> PollRequest:
-        request = PollRequest(novita_id, time.monotonic(), needs_addresses)
+    async def close(self) -> None:
+        await self._end_looks.close()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _add(self, novita_id: str, needs_addresses: bool = True, is_urgent: bool = False) -> PollRequest:
+        request = PollRequest(novita_id, time.monotonic(), needs_addresses, is_urgent)
         self._moving.pop(novita_id, None)
         self._moving[novita_id] = request.asked_at
         self._open.setdefault(novita_id, []).append(request)
@@ -153,24 +157,25 @@ class InstancePoller:
             self._task = asyncio.create_task(self._run(), name="instance poller")
         return request
 
-    def _poll_beside(self, project_id: UUID | None, novita_id: str) -> bool:
-        """Poll a machine of a small project without waiting for the others; False if it has to wait."""
-        if novita_id in self._beside:
-            return True
-        if project_id is None or not self._small_projects.take_poll(project_id, novita_id):
-            return False
-        task = asyncio.create_task(self._poll_singly([novita_id], before=time.monotonic()), name="single poll")
-        self._beside[novita_id] = task
-        task.add_done_callback(lambda _: self._beside.pop(novita_id, None))
-        return True
+    def _sweep_when_expected(self, novita_id: str) -> None:
+        expected_at = self._arrivals.expected_at(novita_id)
+        if expected_at is not None and expected_at > time.monotonic() - OVERDUE_MAX:
+            self._schedule.ask_for(expected_at)
 
     def _retry_delay(self) -> float:
         """Too short costs one more run of a cheap job, too long makes the result old."""
-        waiting = 0.0 if self._is_sweeping else self._next_round_at - time.monotonic()
+        waiting = 0.0 if self._is_sweeping else self._schedule.left
         pages = max(1.0, len(self._open) / self._page_size)
         # With jitter: clients that were refused together would otherwise call again together.
         jitter = random.uniform(0.0, max(0.3, pages * 0.1))
-        return min(RETRY_DELAY_MAX, max(0.25, waiting) + pages * self._seconds_per_page + jitter)
+        # A few look again soon: the rate limit may have calls to spare by then.
+        longest = RETRY_DELAY_MAX if len(self._moving) > SINGLE_POLLS_MAX else FEW_RETRY_DELAY_MAX
+        return min(longest, max(0.25, waiting) + pages * self._seconds_per_page + jitter)
+
+    def pause(self, usual: timedelta) -> timedelta:
+        """How long to wait after a result without news: not beyond the next page, which may have some."""
+        is_expected = self._is_sweeping or self._schedule.left > 0
+        return min(usual, timedelta(seconds=self._retry_delay())) if is_expected else usual
 
     def _can_poll_singly(self) -> bool:
         """Whether the machines that wait now can be polled one by one, at once: only while no more than a handful move,
@@ -178,52 +183,44 @@ class InstancePoller:
         at = time.monotonic()
         while self._moving and next(iter(self._moving.values())) < at - MOVING_SECONDS:
             del self._moving[next(iter(self._moving))]
-        return max(len(self._open), len(self._moving)) <= min(SINGLE_POLLS_MAX, self._single_polls.tokens(at))
-
-    def _sweep_interval(self, calls: int) -> float:
-        usual = min(calls / (RATE_SHARE * self._limit), SWEEP_INTERVAL_MAX)
-        return max(SWEEP_INTERVAL_MIN, usual, calls / (RATE_SHARE_MAX * self._limit))
+        most = SINGLE_POLLS_MAX_IF_BUSY if self._novita.is_short_of_calls else SINGLE_POLLS_MAX
+        return max(len(self._open), len(self._moving)) <= min(most, self._single_polls.tokens(at))
 
     async def _run(self) -> None:
         """Run rounds while requests are open."""
         while self._open:
             await asyncio.sleep(BATCH_WINDOW)
             singly = self._can_poll_singly()
-            while not singly and (left := self._next_round_at - time.monotonic()) > 0:
-                self._sooner.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(left):
-                        await self._sooner.wait()
+            if not singly:
+                await self._schedule.wait()
             started = time.monotonic()
             count = len(self._open)
             try:
                 if singly:
                     self._single_polls.charge(count, started, debt_max=0)
-                    await self._poll_singly(list(self._open), before=started)
+                    await self._poll_singly(list(self._open))
                 else:
-                    self._round_at = started
-                    self._next_round_at = started + self._sweep_interval(min(count, self._sweep_calls))
-                    self._is_sweeping = True
-                    calls = 1
-                    if count == 1:
-                        await self._poll_singly(list(self._open), before=started)
+                    expected = min(count, self._schedule.calls)
+                    self._schedule.begin(calls=expected, has_spare=self._novita.has_spare_calls)
+                    self._is_sweeping, calls = True, 1
+                    if count == 1 and self._schedule.calls > 1:  # else a page costs no more, and serves later polls
+                        await self._poll_singly(list(self._open))
                     else:
-                        calls = self._sweep_calls = await self._sweep(started)
+                        calls = self._schedule.calls = await self._sweep(started)
                     self._seconds_per_page += 0.3 * ((time.monotonic() - started) / calls - self._seconds_per_page)
             except Exception as error:
-                # A bug must not leave requests waiting for ever.
                 log.exception("lookout.failed")
                 self._fail(started, ProviderError(f"the poll failed: {type(error).__name__}"))
             finally:
                 self._is_sweeping = False
             self._drop_expired()
+            await self._followers.wake()
 
     async def _sweep(self, started: float) -> int:
         """Read pages until all requests from before `started` are answered, or until those that are left cost less one
         by one than on the other pages. Poll singly what was on none. Return the calls that count for the next interval:
         not those for addresses, and not the first single one, because every machine that ends costs one."""
-        incomplete: set[str] = set()
-        listed: set[str] = set()
+        incomplete, listed = set[str](), set[str]()
         size, first_size, pages = self._page_size, 0, 0
 
         async def read(page: int) -> ProviderPage[RemoteInstance]:
@@ -234,6 +231,9 @@ class InstancePoller:
             for remote in response.items:
                 lacks_addresses = has_no_addresses(remote)
                 self._page_entries[remote.id] = PageEntry(remote, asked_at, lacks_addresses)
+                for client in self._followers.see(remote.id, remote.status):
+                    if (request := self._requests.get(client)) is not None and request.novita_id == remote.id:
+                        request.renew(remote, lacks_addresses=lacks_addresses)
                 if remote.id not in self._open:
                     continue
                 self._answer(remote.id, remote, None, before=sent, has_addresses=not lacks_addresses)
@@ -278,7 +278,7 @@ class InstancePoller:
             self._fail(started, error)
             return max(1, pages)
         calls = pages + max(0, unseen() - 1)
-        await self._poll_singly(self._waiting_since(started), before=started)
+        await self._poll_singly(self._waiting_since(started))
         return calls
 
     async def _find_first_page(
@@ -297,23 +297,24 @@ class InstancePoller:
         is_large = total > (LARGE_PAGES_FROM - 1) * PAGE_SIZE
         self._page_size = self._largest_page if is_large else min(PAGE_SIZE, self._largest_page)
 
-    async def _poll_singly(self, novita_ids: Iterable[str], *, before: float) -> None:
+    async def _poll_singly(self, novita_ids: Iterable[str]) -> None:
         slots = asyncio.Semaphore(CONCURRENT_GETS)
 
         async def get(novita_id: str) -> None:
             async with slots:
-                sent = time.monotonic()
+                sent, is_urgent = time.monotonic(), any(each.is_urgent for each in self._open.get(novita_id, ()))
+                remote, problem = None, None
                 try:
-                    remote = await self._novita.instance(novita_id, priority=CallPriority.POLL)
+                    priority = CallPriority.END if is_urgent else CallPriority.POLL
+                    remote = await self._novita.instance(novita_id, priority=priority)
                 except NovitaError as error:
-                    self._answer(novita_id, None, error, before=sent)
-                else:
-                    self._answer(novita_id, remote, None, before=sent)
+                    problem = error
+                self._followers.see(novita_id, None if remote is None else remote.status)
+                self._answer(novita_id, remote, problem, before=sent)
 
         await asyncio.gather(*(get(novita_id) for novita_id in novita_ids))
 
     def _waiting_since(self, started: float) -> list[str]:
-        # The requests of a machine are in the order of their times.
         return [novita_id for novita_id, requests in self._open.items() if requests[0].asked_at <= started]
 
     def _fail(self, started: float, error: NovitaError) -> None:
@@ -330,6 +331,8 @@ class InstancePoller:
         has_addresses: bool = True,
     ) -> None:
         """Finish the requests from before the call was sent; for later ones its result is too old."""
+        if remote is not None and state_of(remote) is MachineState.UP:
+            self._arrivals.arrived(novita_id)
         waiting: list[PollRequest] = []
         for request in self._open.pop(novita_id, []):
             if request.asked_at <= before and (has_addresses or not request.needs_addresses):
@@ -342,5 +345,6 @@ class InstancePoller:
     def _drop_expired(self) -> None:
         for client in [client for client, request in self._requests.items() if request.is_expired]:
             del self._requests[client]
-        fresh_from = now() - PAGE_TTL
-        self._page_entries = {id: each for id, each in self._page_entries.items() if each.asked_at > fresh_from}
+        self._arrivals.forget_lost()
+        self._followers.forget_old()
+        self._page_entries = {k: each for k, each in self._page_entries.items() if each.asked_at > now() - PAGE_TTL}

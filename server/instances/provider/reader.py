@@ -25,6 +25,7 @@ from server.instances.provider.poller import InstancePoller
 from server.instances.provider.reconcile import Report, sync_project
 from server.instances.provider.snapshot import ProviderSnapshot, snapshots
 from server.instances.status import FRESH_FOR, MOVING
+from server.market.waits import WAITING_FOR_CAPACITY
 from server.novita.client import NovitaClient
 from server.novita.models import InstanceMetrics, RemoteInstance
 from server.novita.transport.concurrency import CallPriority
@@ -201,7 +202,9 @@ class ProviderReader:
 
 
 # What `ProviderReader.read` reads of a row.
-READER_COLUMNS = frozenset({"id", "status", "status_since", "observed_at", "novita_id", "novita_status"})
+READER_COLUMNS = frozenset(
+    {"id", "status", "status_reason", "status_since", "observed_at", "novita_id", "novita_status"}
+)
 
 
 def last_seen(instance: InstanceLike) -> datetime:
@@ -213,7 +216,7 @@ def unseen_for(
     instance: InstanceLike, *, seen_at: datetime | None = None, at: datetime | None = None
 ) -> timedelta | None:
     """The time since an instance with a changing status was last seen; None if its status is not changing."""
-    if instance.novita_id is None or instance.status not in MOVING:
+    if instance.novita_id is None or instance.status not in MOVING or instance.status_reason == WAITING_FOR_CAPACITY:
         return None
     return max((at or now()) - max(seen_at or last_seen(instance), last_seen(instance)), timedelta(0))
 

@@ -9,7 +9,7 @@ from server.clock import now
 from server.db.tables import Attempt, Instance, Operation
 from server.enums import AttemptStatus, InstanceStatus, OperationKind, OperationPhase
 from server.events.event import EventType
-from server.instances import attempts, operations, transitions
+from server.instances import attempts, machines, operations, transitions
 from server.instances.estimates import median_time
 from server.instances.provider.drift import start_monitoring
 from server.instances.provider.states import MachineState, observed_fields, state_of
@@ -33,6 +33,11 @@ async def link_created(session: AsyncSession, attempt: Attempt, novita_id: str) 
     operation = await operations.set_phase(session, attempt.operation_id, OperationPhase.PROVISIONING, **estimate)
     cause = transitions.Cause(attempt.operation_id, operation.requested_by if operation else None)
     facts = _facts(attempt, novita_id)
+    if operations.is_replacement(operation) or _is_too_late(operation, instance, novita_id):
+        await machines.add_spare(session, instance, facts)
+        if operation is None:
+            await machines.retire_spares(session, instance)
+        return
     if operation is not None and operation.kind == OperationKind.START and instance.status == S.STARTING:
         await _relocate(session, instance, operation, facts, cause)
         return
@@ -47,6 +52,11 @@ async def link_created(session: AsyncSession, attempt: Attempt, novita_id: str) 
         instance_id=instance.id,
         unique_key=f"monitor {operation.id}",
     )
+
+
+def _is_too_late(operation: Operation | None, instance: Instance, novita_id: str) -> bool:
+    """Whether the operation has ended, and its instance has a machine and keeps it."""
+    return operation is None and instance.novita_id not in (None, novita_id) and instance.status != S.DELETING
 
 
 async def _relocate(

@@ -62,13 +62,16 @@ class MachineView(Protocol):
     @property
     def last_stopped_at(self) -> datetime | None: ...
 
+    @property
+    def price_e5(self) -> int | None: ...
+
 
 def state_of(remote: MachineView) -> MachineState:
     return STATES.get(remote.status, MachineState.UNKNOWN)
 
 
 def times_of(remote: MachineView) -> MachineTimes:
-    return MachineTimes(remote.last_started_at, remote.last_stopped_at)
+    return MachineTimes(remote.last_started_at, remote.last_stopped_at, remote.price_e5)
 
 
 def observed_fields(remote: MachineView) -> dict[str, Any]:

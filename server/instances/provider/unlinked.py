@@ -16,6 +16,7 @@ from server.errors import ProviderNotFound
 from server.events.event import EventType
 from server.events.outbox import append
 from server.instances import transitions
+from server.instances.events import with_owner
 from server.instances.machines import is_leaving
 from server.instances.markers import marker_of, project_part, project_part_of
 from server.instances.provider.snapshot import ProviderSnapshot
@@ -82,7 +83,7 @@ async def remove_orphan(database: Database, novita: NovitaClient, orphan: Unlink
             type=EventType.INSTANCE_ORPHAN_FOUND,
             project_id=instance.project_id,
             instance_id=instance.id,
-            data={"novita_id": snapshot.id, "novita_status": snapshot.status},
+            data=with_owner(instance, {"novita_id": snapshot.id, "novita_status": snapshot.status}),
         )
     try:
         await novita.delete_instance(snapshot.id, priority=CallPriority.POLL)

@@ -4,6 +4,7 @@ import asyncio
 from datetime import timedelta
 from uuid import UUID
 
+from server.auth.caller import Caller
 from server.db.database import Database
 from server.db.tables import Operation
 from server.enums import OPEN_OPERATION
@@ -15,7 +16,7 @@ from server.instances.queries import operations
 
 
 async def await_operation(
-    database: Database, tail: Tail, operation_id: UUID, *, project_id: UUID, timeout: timedelta
+    database: Database, tail: Tail, operation_id: UUID, *, by: Caller, timeout: timedelta
 ) -> Operation | None:
     """The operation at its end, or its present state after the timeout; None if there is none with that id.
 
@@ -25,22 +26,22 @@ async def await_operation(
     try:
         async with asyncio.timeout_at(deadline):
             async with tail.subscribe(
-                project_id=project_id,
+                project_id=by.project_id,
                 after=None,
                 predicate=lambda event: event.operation_id == operation_id and "operation" in event.data,
             ) as events:
-                operation = await _now(database, operation_id, project_id)
+                operation = await _now(database, operation_id, by)
                 if operation is None or operation.status not in OPEN_OPERATION:
                     return operation
                 return await _end(events)
     except (TimeoutError, Lagging, CursorExpired):
         # Also if this process can't follow the log at the moment: the row is always up to date.
-        return await _now(database, operation_id, project_id)
+        return await _now(database, operation_id, by)
 
 
-async def _now(database: Database, operation_id: UUID, project_id: UUID) -> Operation | None:
+async def _now(database: Database, operation_id: UUID, by: Caller) -> Operation | None:
     async with database.read() as session:
-        return await operations.get_operation(session, operation_id, project_id=project_id)
+        return await operations.get_operation(session, operation_id, by=by)
 
 
 async def _end(events: EventReader) -> Operation:

@@ -16,6 +16,7 @@ import orjson
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
 
+from server.auth.caller import Caller
 from server.db.database import Database
 from server.db.tables import Instance, InstanceRow
 from server.db.tables.rows import with_json
@@ -61,11 +62,14 @@ async def page(
 
 
 async def by_ids(
-    database: Database, ids: Sequence[UUID], *, project_id: UUID, columns: Collection[str] = ALL_COLUMNS
+    database: Database, ids: Sequence[UUID], *, by: Caller, columns: Collection[str] = ALL_COLUMNS
 ) -> Mapping[UUID, InstanceRow]:
     """The rows have only these columns and the id."""
     text, model, json_places = select_by_ids(frozenset(columns))
-    rows = _rows(model, json_places, await database.raw.fetch(text, ids, project_id))
+    values: list[Any] = [ids, by.project_id]
+    if by.owner_id is not None:
+        text, values = f"{text} AND owner_token_id = $3", [*values, by.owner_id]
+    rows = _rows(model, json_places, await database.raw.fetch(text, *values))
     return {row.id: row for row in rows}
 
 

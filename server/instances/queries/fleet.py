@@ -12,6 +12,7 @@ from uuid import UUID
 from sqlalchemy import and_, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from server.auth.caller import Caller
 from server.billing import BILLED_UNSEEN, UNBILLED_STATUSES, UNBILLED_WORDS
 from server.db.database import Database
 from server.db.tables import Instance
@@ -70,16 +71,16 @@ class Fleet:
     novita_took: timedelta
 
 
-async def fleet(database: Database, reader: ProviderReader, *, project_id: UUID, include_novita_only: bool) -> Fleet:
+async def fleet(database: Database, reader: ProviderReader, *, by: Caller, include_novita_only: bool) -> Fleet:
     """Both sides are read concurrently; if the provider fails, the list has our rows only."""
     started = time.monotonic()
     (rows, local_took), (machines, listed_at, problem, novita_took) = await asyncio.gather(
-        _rows(database, project_id, started), _list_machines(reader, started)
+        _rows(database, by, started), _list_machines(reader, started)
     )
     by_id = {snapshot.id: snapshot for snapshot in machines}
     unlinked: list[UnlinkedMachine] = []
     if include_novita_only or any(row.novita_id is None for row in rows):
-        unlinked = [each for each in await unlinked_machines(database, machines) if each.is_visible_to(project_id)]
+        unlinked = [each for each in await unlinked_machines(database, machines) if each.is_visible_to(by.project_id)]
     # A create without a response whose machine is there already: shown with its instance before it is linked.
     found = {each.instance_id: each.snapshot for each in unlinked if each.origin is Origin.IN_DOUBT}
     items = [_ours(row, by_id.get(row.novita_id) if row.novita_id else found.pop(row.id, None)) for row in rows]
@@ -109,12 +110,11 @@ def _ours(row: Instance, snapshot: ProviderSnapshot | None) -> FleetItem:
     return FleetItem(Source.MERGED, status, row, snapshot)
 
 
-async def _rows(database: Database, project_id: UUID, started: float) -> tuple[Sequence[Instance], timedelta]:
+async def _rows(database: Database, by: Caller, started: float) -> tuple[Sequence[Instance], timedelta]:
     async with database.read() as session:
+        wanted = select(Instance).where(*conditions_of(InstanceFilter(owner_id=by.owner_id)))
         result = await session.execute(
-            select(Instance)
-            .where(Instance.project_id == project_id, Instance.status != S.DELETED)
-            .order_by(Instance.created_at.desc(), Instance.id.desc())
+            wanted.order_by(Instance.created_at.desc(), Instance.id.desc()), {"project_id": by.project_id}
         )
         rows = result.scalars().all()
     return rows, timedelta(seconds=time.monotonic() - started)

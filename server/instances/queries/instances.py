@@ -28,12 +28,11 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.types import TypeEngine
 
+from server.auth.caller import Caller
 from server.db.tables import Instance, InstanceLike, InstanceRow
 from server.enums import Billing, InstanceStatus, OperationKind
-from server.errors import CountDiffers
 from server.instances.status import FRESH_FOR, MOVING
-
-INSTANCES_MAX = 100  # of one bulk request
+from server.market.waits import WAITING_FOR_CAPACITY
 
 # Written out, as in the partial indexes: the planner can't match a parameter with an index condition.
 LIVING: ColumnElement[bool] = text("instance.status <> 'DELETED'")  # type: ignore[assignment]
@@ -63,6 +62,7 @@ class InstanceFilter:
     created_after: datetime | None = None
     created_before: datetime | None = None
     ends_before: datetime | None = None
+    owner_id: UUID | None = None  # a token that sees only its own instances
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,19 +128,25 @@ def _sorted_by(order: InstanceOrder, *, descending: bool) -> Any:
     return literal_column(f"coalesce({ENDS_AT}, timestamptz '{last}')", DateTime(timezone=True))
 
 
-async def get_instance(session: AsyncSession, instance_id: UUID, *, project_id: UUID) -> Instance | None:
-    rows = await session.execute(select(Instance).where(Instance.id == instance_id, Instance.project_id == project_id))
-    return rows.scalar_one_or_none()
+async def get_instance(session: AsyncSession, instance_id: UUID, *, by: Caller) -> Instance | None:
+    rows = await session.execute(
+        select(Instance).where(Instance.id == instance_id, Instance.project_id == by.project_id)
+    )
+    return _seen(rows.scalar_one_or_none(), by)
 
 
-async def find_instance_by_name(session: AsyncSession, name: str, *, project_id: UUID) -> Instance | None:
+async def find_instance_by_name(session: AsyncSession, name: str, *, by: Caller) -> Instance | None:
     """The instance of that name that is not deleted; names of deleted instances may be used again."""
     rows = await session.execute(
         select(Instance).where(
-            Instance.project_id == project_id, Instance.name == name, Instance.status != InstanceStatus.DELETED
+            Instance.project_id == by.project_id, Instance.name == name, Instance.status != InstanceStatus.DELETED
         )
     )
-    return rows.scalar_one_or_none()
+    return _seen(rows.scalar_one_or_none(), by)
+
+
+def _seen(found: Instance | None, by: Caller) -> Instance | None:
+    return None if found is None or not by.sees(found) else found
 
 
 async def page_of_instances(
@@ -207,6 +213,7 @@ FILTER_PARAMETERS: dict[str, TypeEngine[Any]] = {
     "created_after": DateTime(timezone=True),
     "created_before": DateTime(timezone=True),
     "ends_before": DateTime(timezone=True),
+    "owner_id": Uuid(),
 }
 
 
@@ -235,6 +242,7 @@ _SHAPES: dict[str, Any] = {
     "labels": (("", ""),),
     "min_price_e5": 0,
     "max_price_e5": 0,
+    "owner_id": UUID(int=0),
     **dict.fromkeys(("regions", "product_names", "health", "billings", "billing_modes"), ("",)),
     **dict.fromkeys(("created_after", "created_before", "ends_before"), datetime(2000, 1, 1, tzinfo=UTC)),
 }
@@ -251,21 +259,6 @@ def _any(name: str, wanted: InstanceFilter) -> Any:
 async def count_instances(session: AsyncSession, *, project_id: UUID, wanted: InstanceFilter) -> int:
     count = select(func.count()).select_from(Instance).where(*conditions_of(wanted))
     return (await session.execute(count, {"project_id": project_id})).scalar_one()
-
-
-async def find_expected(
-    session: AsyncSession, wanted: InstanceFilter, expected: int, *, project_id: UUID
-) -> list[UUID]:
-    """Ids of all instances that match, oldest first. Raises CountDiffers if they are not as many as expected."""
-    statement = select(Instance.id).where(*conditions_of(wanted)).order_by(Instance.created_at, Instance.id)
-    found = await session.scalars(statement.limit(INSTANCES_MAX + 1), {"project_id": project_id})
-    ids = list(found)
-    if len(ids) == expected:
-        return ids
-    actual = len(ids)
-    if actual > INSTANCES_MAX:
-        actual = await count_instances(session, project_id=project_id, wanted=wanted)
-    raise CountDiffers(expected, actual)
 
 
 def conditions_of(wanted: InstanceFilter) -> list[ColumnElement[bool]]:
@@ -318,6 +311,8 @@ def conditions_of(wanted: InstanceFilter) -> list[ColumnElement[bool]]:
             Instance.lifetime_due_at < _parameter("ends_before", wanted),
             Instance.lifetime_action != OperationKind.START,
         ]
+    if wanted.owner_id is not None:
+        conditions.append(Instance.owner_token_id == _parameter("owner_id", wanted))
     return conditions
 
 
@@ -344,4 +339,5 @@ def _label_conditions(condition: LabelCondition) -> list[ColumnElement[bool]]:
 def _is_stale() -> ColumnElement[bool]:
     """The same condition as `server.instances.provider.reader.is_stale`."""
     seen_at = func.greatest(Instance.observed_at, Instance.status_since)
-    return and_(Instance.novita_id.is_not(None), Instance.status.in_(sorted(MOVING)), seen_at < func.now() - FRESH_FOR)
+    is_moving = Instance.status.in_(sorted(MOVING)) & Instance.status_reason.is_distinct_from(WAITING_FOR_CAPACITY)
+    return and_(Instance.novita_id.is_not(None), is_moving, seen_at < func.now() - FRESH_FOR)

@@ -7,13 +7,15 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from server.auth.caller import Caller
 from server.db.database import Database
 from server.db.pages import Where
-from server.db.tables import AttemptRow, Operation, OperationRow
+from server.db.tables import AttemptRow, Instance, Operation, OperationRow
 from server.db.tables.rows import columns_of, make_rows, select_rows
 from server.enums import OPEN_OPERATION, OperationKind, OperationStatus
 
 BY_IDS = f"{select_rows(OperationRow)} WHERE id = ANY($1::uuid[]) AND project_id = $2"
+OF_OWNER = "instance_id IN (SELECT id FROM instance WHERE owner_token_id = {})"
 # Written out, as in the partial index of open operations.
 OPEN = (
     f"{select_rows(OperationRow)} WHERE instance_id = ANY($1::uuid[]) AND project_id = $2"
@@ -40,15 +42,19 @@ class OperationFilter:
     statuses: tuple[OperationStatus, ...] = ()
 
 
-async def get_operation(session: AsyncSession, operation_id: UUID, *, project_id: UUID) -> Operation | None:
-    result = await session.execute(
-        select(Operation).where(Operation.id == operation_id, Operation.project_id == project_id)
-    )
-    return result.scalar_one_or_none()
+async def get_operation(session: AsyncSession, operation_id: UUID, *, by: Caller) -> Operation | None:
+    found = select(Operation).where(Operation.id == operation_id, Operation.project_id == by.project_id)
+    if by.owner_id is not None:
+        own = select(Instance.id).where(Instance.owner_token_id == by.owner_id)
+        found = found.where(Operation.instance_id.in_(own))
+    return (await session.execute(found)).scalar_one_or_none()
 
 
-async def get_operations(database: Database, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, OperationRow]:
-    records = await database.raw.fetch(BY_IDS, ids, project_id)
+async def get_operations(database: Database, ids: Sequence[UUID], *, by: Caller) -> dict[UUID, OperationRow]:
+    statement, values = BY_IDS, [ids, by.project_id]
+    if by.owner_id is not None:
+        statement, values = f"{BY_IDS} AND {OF_OWNER.format('$3')}", [*values, by.owner_id]
+    records = await database.raw.fetch(statement, *values)
     return {row.id: row for row in make_rows(OperationRow, records)}
 
 
@@ -78,8 +84,10 @@ async def newest_operations(
     return grouped
 
 
-def conditions_on_operations(project_id: UUID, filter: OperationFilter) -> Where:
-    where = Where().given("project_id = {}", project_id)
+def conditions_on_operations(by: Caller, filter: OperationFilter) -> Where:
+    where = Where().given("project_id = {}", by.project_id)
+    if by.owner_id is not None:
+        where = where.given(OF_OWNER, by.owner_id)
     if filter.instance_id is not None:
         where = where.given("instance_id = {}", filter.instance_id)
     if filter.kinds:

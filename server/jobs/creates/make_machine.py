@@ -5,7 +5,7 @@ attempt without a clear response is searched for by that name until the provider
 then is a create sent again.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -16,17 +16,21 @@ from server.clock import now
 from server.db.tables import Attempt, Instance
 from server.encryption import UnknownEncryptionKey
 from server.enums import AttemptStatus
-from server.errors import InsufficientResource, NovitaError, ProviderTimeout
-from server.instances import attempts, operations
-from server.instances.env import opened
+from server.errors import BudgetExceeded, InsufficientResource, NovitaError, ProviderTimeout, Refused
+from server.instances import attempts, machines, operations
+from server.instances.env import opened, with_own
 from server.instances.markers import novita_name
-from server.instances.placement import Candidate, Placement
+from server.instances.placement import Candidate, Placement, Requirements
 from server.instances.provider.settle import end_absent, link_created
 from server.jobs.failures import Reason
+from server.jobs.market.waiting import admit_again, expire, fall_asleep, match, needs_of, sleep_again
 from server.jobs.registry import JobContext, growing_pause
+from server.market import tape, waits
+from server.market.waits import Needs, Waiting
 from server.novita import models
 from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import OperationWork
+from server.spend.refusals import QuotaExceeded
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +52,8 @@ SEND_TIMEOUT = timedelta(seconds=10)
 KEY_MISSING = "ENCRYPTION_KEY_MISSING"
 KEY_RETRY_INTERVAL = timedelta(seconds=5)
 CUDA_VERSION_INCOMPATIBLE = "CUDA_VERSION_INCOMPATIBLE"
+# What may be different later.
+PASSING_CODES = attempts.NO_STOCK | {"BUDGET_EXCEEDED", "PROJECT_QUOTA_EXCEEDED"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,15 @@ class Making:
     create: str  # what the markers are derived from
     place: Callable[[], Awaitable[Placement]]
     fail: Callable[[AsyncSession, Reason], Awaitable[None]]  # ends the operation, which has made no machine
+    requirements: Requirements
+    waiting: Waiting | None = None  # what it does without capacity, if it may wait
+    wanted: frozenset[tuple[str, str, str]] = frozenset()  # offers for which an older operation waits
+    within: Sequence[str] | None = None  # regions that its token allows; None: all
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether it has waited, and was woken."""
+        return self.waiting is not None and self.waiting.row is not None
 
 
 async def resolve_attempt(attempt: Attempt, waited: timedelta, ctx: JobContext) -> Outcome:
@@ -95,12 +110,15 @@ async def make_machine(making: Making, ctx: JobContext) -> Outcome:
     """Try the next candidate. Done: a machine is linked, or the operation has ended."""
     instance, work = making.instance, making.work
     last = making.past[-1] if making.past else None
-    if last is not None and last.status == AttemptStatus.ABSENT and _has_timed_out(making.since, ctx):
+    if making.waiting is not None and making.is_awake and making.waiting.is_over:
+        return await _expire(making, ctx)
+    if last is not None and last.status == AttemptStatus.ABSENT and _has_timed_out(making, ctx):
         return await _fail_unanswered(last, making, ctx)
-    placement = await making.place()
-    candidate = _first_untried(placement, making.past)
-    if candidate is None:
-        return await _fail_without_candidate(placement, making, ctx)
+    # One that has waited takes the offer that it was woken for.
+    placement = Placement(()) if making.is_awake else await making.place()
+    candidate = _first_untried(placement, making)
+    if candidate is None and not making.is_awake:
+        return await _without_candidate(placement, making, ctx)
     if instance.image_auth_id is not None and not await ctx.catalog.has_registry_auth(instance.image_auth_id):
         return await _fail_without_registry_auth(instance.image_auth_id, making, ctx)
     try:
@@ -108,13 +126,29 @@ async def make_machine(making: Making, ctx: JobContext) -> Outcome:
     except UnknownEncryptionKey as error:
         return await _wait_for_key(str(error), making, ctx)
     await ctx.novita.check_create()  # while calls are suspended, each run would leave a refused attempt
+    is_admitted = False
     # Before the attempt is committed: unresolved_timeout counts from that commit.
     asked_at = ctx.novita.now() - (ctx.settings.request_deadline - send_timeout(ctx)).total_seconds()
-    async with ctx.write() as session:
-        if await operations.lock_open(session, work.operation_id) is None:
-            return Done()  # deleted or cancelled meanwhile: no job would manage a machine created now
-        await attempts.note_refusals(session, instance, work.operation_id, placement.refusals)
-        attempt = await attempts.begin(session, instance, work.operation_id, candidate, create=making.create)
+    try:
+        async with ctx.write() as session:
+            operation = await operations.lock_open(session, work.operation_id)
+            if operation is None:
+                return Done()  # deleted or cancelled meanwhile: no job would manage a machine created now
+            if making.is_awake:
+                candidate = await match(session, operation, instance)
+            if candidate is None:
+                await sleep_again(session, operation)
+                return Done()
+            is_admitted = operation.reserved_price_e5 is not None
+            if candidate.price_per_hour_e5 > (operation.reserved_price_e5 or 0):
+                await admit_again(session, operation, instance, candidate.price_per_hour_e5)
+            await attempts.note_refusals(session, instance, work.operation_id, placement.refusals)
+            attempt = await attempts.begin(session, instance, work.operation_id, candidate, create=making.create)
+            env = with_own(env, instance, machine=await machines.next_number(session, instance))
+    except (BudgetExceeded, QuotaExceeded) as refused:
+        if candidate is not None and (is_admitted or making.waiting is None):
+            return await _leave_out(candidate, refused, making, ctx)
+        return await _sleep_blocked(making, ctx, "BUDGET" if isinstance(refused, BudgetExceeded) else "QUOTA")
     try:
         novita_id = await ctx.novita.create_instance(_request(instance, attempt, env), asked_at=asked_at)
     except NovitaError as error:
@@ -124,10 +158,56 @@ async def make_machine(making: Making, ctx: JobContext) -> Outcome:
     return Done()
 
 
+async def has_place(making: Making, ctx: JobContext) -> bool:
+    """Whether `make_machine` has something to try now."""
+    if making.is_awake:
+        async with ctx.read() as session:
+            return await waits.found(session, making.work.operation_id) is not None
+    return _first_untried(await making.place(), making) is not None
+
+
+async def _expire(making: Making, ctx: JobContext) -> Outcome:
+    async with ctx.write() as session:
+        operation = await operations.lock_open(session, making.work.operation_id)
+        if operation is not None:
+            await making.fail(session, await expire(session, operation))
+    return Done()
+
+
+async def _leave_out(candidate: Candidate, refused: Refused, making: Making, ctx: JobContext) -> Outcome:
+    """It costs more than was admitted, and a budget or quota has too little left for that: try the next one."""
+    async with ctx.write() as session:
+        if await operations.lock_open(session, making.work.operation_id) is None:
+            return Done()
+        id = making.work.operation_id
+        attempt = await attempts.begin(session, making.instance, id, candidate, create=making.create)
+        await attempts.end(
+            session, attempt, AttemptStatus.REJECTED, reason_code=refused.code, reason_message=str(refused)
+        )
+    return Again(after=timedelta(0))
+
+
+async def _sleep_blocked(making: Making, ctx: JobContext, blocked_by: str) -> Outcome:
+    needs = None if making.is_awake else await _needs(making, ctx)
+    async with ctx.write() as session:
+        operation = await operations.lock_open(session, making.work.operation_id)
+        if operation is None:
+            return Done()
+        if making.waiting is not None and needs is not None:
+            await fall_asleep(session, making.work, operation, needs, making.waiting, blocked_by=blocked_by)
+        else:
+            await sleep_again(session, operation, blocked_by=blocked_by)
+    return Done()
+
+
+async def _needs(making: Making, ctx: JobContext) -> Needs:
+    return needs_of(making.requirements, await ctx.catalog.regions(), within=making.within)
+
+
 async def _wait_for_key(message: str, making: Making, ctx: JobContext) -> Outcome:
     """Another worker may have the key, as while a key is introduced process by process."""
     log.error("create.encryption_key_missing", error=message)
-    if _has_timed_out(making.since, ctx):
+    if _has_timed_out(making, ctx):
         return await _fail(making, ctx, Reason(KEY_MISSING, message, retryable=True))
     async with ctx.write() as session:
         await operations.record_wait(session, making.work.operation_id, code=KEY_MISSING, message=message)
@@ -141,13 +221,6 @@ async def _not_created(attempt: Attempt, error: NovitaError, making: Making, ctx
         async with ctx.write() as session:
             await attempts.leave_unknown(session, attempt, code=error.code, message=error.message)
         return Again(after=timedelta(milliseconds=250))
-    if isinstance(error, InsufficientResource):
-        await ctx.catalog.forget_product(
-            str(attempt.cluster_id),
-            str(attempt.billing_mode),
-            str(attempt.product_id),
-            gpu_count=making.instance.gpu_count,
-        )
     can_wait = error.code in TRANSIENT_CODES and error.retryable
     async with ctx.write() as session:
         await attempts.end(
@@ -157,16 +230,33 @@ async def _not_created(attempt: Attempt, error: NovitaError, making: Making, ctx
             reason_code=error.code if can_wait else code,
             reason_message=error.message,
         )
+        if isinstance(error, InsufficientResource):
+            await tape.mark_empty(session, tape.offer_of(attempt, gpu_count=making.instance.gpu_count))
         if not error.tries_next and not can_wait:
             await making.fail(session, Reason(error.code, error.message, error.retryable))
             return Done()
+        operation = await operations.lock_open(session, making.work.operation_id)
+        if making.is_awake and not can_wait and operation is not None:
+            unfit = [] if isinstance(error, InsufficientResource) else [_unfit(attempt)]
+            await sleep_again(session, operation, refusal=Reason(code, error.message, True), unfit=unfit)
+    if isinstance(error, InsufficientResource):  # after the commit: the catalogue is read from the tape
+        await ctx.catalog.forget_product(
+            str(attempt.cluster_id),
+            str(attempt.billing_mode),
+            str(attempt.product_id),
+            gpu_count=making.instance.gpu_count,
+        )
     if can_wait:
         raise error
-    return Again(after=timedelta(0))
+    return Done() if making.is_awake else Again(after=timedelta(0))
 
 
-def _has_timed_out(since: datetime, ctx: JobContext) -> bool:
-    return now() - since > ctx.settings.provider_max_wait
+def _unfit(attempt: Attempt) -> str:
+    return f"{attempt.region} {attempt.product_id} {attempt.billing_mode}"
+
+
+def _has_timed_out(making: Making, ctx: JobContext) -> bool:
+    return not making.is_awake and now() - making.since > ctx.settings.provider_max_wait
 
 
 async def _fail_unanswered(last: Attempt, making: Making, ctx: JobContext) -> Outcome:
@@ -175,8 +265,8 @@ async def _fail_unanswered(last: Attempt, making: Making, ctx: JobContext) -> Ou
     return await _fail(making, ctx, Reason(last.reason_code or ProviderTimeout.code, message, retryable=True))
 
 
-async def _fail_without_candidate(placement: Placement, making: Making, ctx: JobContext) -> Outcome:
-    """The provider refused every candidate, or there is none."""
+async def _without_candidate(placement: Placement, making: Making, ctx: JobContext) -> Outcome:
+    """The provider refused every candidate, or there is none: wait, if that was requested, or fail."""
     tried = [attempt for attempt in making.past if attempt.marker is not None]
     message = "No region has a matching product in stock."
     if tried:
@@ -184,9 +274,21 @@ async def _fail_without_candidate(placement: Placement, making: Making, ctx: Job
     codes = {attempt.reason_code for attempt in tried}
     is_cuda = codes == {CUDA_VERSION_INCOMPATIBLE}  # no stock that comes back would help
     reason = Reason(CUDA_VERSION_INCOMPATIBLE if is_cuda else "NO_OPTIMAL_PRODUCT_ANY_REGION", message, not is_cuda)
+    if not is_cuda and any(candidate.key in making.wanted for candidate in placement.candidates):
+        reason = Reason("QUEUED_BEHIND", "Older operations of this project wait for the same offers.", retryable=True)
+    needs = await _needs(making, ctx)
     async with ctx.write() as session:
+        operation = await operations.lock_open(session, making.work.operation_id)
+        if operation is None:
+            return Done()
         await attempts.note_refusals(session, making.instance, making.work.operation_id, placement.refusals)
-        await making.fail(session, reason)
+        if making.waiting is None or is_cuda:
+            await making.fail(session, reason)
+        elif making.waiting.is_over:
+            await making.fail(session, await expire(session, operation))
+        else:
+            unfit = [_unfit(each) for each in tried if each.reason_code not in PASSING_CODES and _is_final(each)]
+            await fall_asleep(session, making.work, operation, needs, making.waiting, unfit=unfit)
     return Done()
 
 
@@ -202,16 +304,16 @@ async def _fail(making: Making, ctx: JobContext, reason: Reason) -> Outcome:
     return Done()
 
 
-def _first_untried(placement: Placement, past: tuple[Attempt, ...]) -> Candidate | None:
+def _first_untried(placement: Placement, making: Making) -> Candidate | None:
     tried = {
-        (attempt.region, attempt.product_id, attempt.billing_mode)
-        for attempt in past
-        if attempt.status == AttemptStatus.REJECTED and attempt.reason_code not in TRANSIENT_CODES
+        (attempt.region, attempt.product_id, attempt.billing_mode) for attempt in making.past if _is_final(attempt)
     }
-    for candidate in placement.candidates:
-        if (candidate.region, candidate.product_id, candidate.billing_mode) not in tried:
-            return candidate
-    return None
+    free = (each for each in placement.candidates if each.key not in tried and each.key not in making.wanted)
+    return next(free, None)
+
+
+def _is_final(attempt: Attempt) -> bool:
+    return attempt.status == AttemptStatus.REJECTED and attempt.reason_code not in TRANSIENT_CODES
 
 
 def _request(instance: Instance, attempt: Attempt, env: dict[str, str]) -> models.CreateInstance:

@@ -12,7 +12,7 @@ from server.clock import now
 from server.encryption import Cipher, UnknownEncryptionKey
 from server.enums import OperationPhase
 from server.instances import operations, transitions
-from server.instances.env import opened, sealed
+from server.instances.env import OWN_NAMES, opened, sealed
 from server.instances.provider.states import MachineState, state_of
 from server.jobs.failures import Reason, revert_with_job
 from server.jobs.provider_call import Call, Loaded, drive, is_another_run
@@ -38,7 +38,7 @@ async def upgrade_instance(work: UpgradeInstance, ctx: JobContext) -> Outcome:
         if state_of(remote) not in (MachineState.UP, MachineState.DOWN):
             return None
         try:
-            request = _request(loaded, cipher)
+            request = _request(loaded, remote, cipher)
         except UnknownEncryptionKey as error:
             log.error("upgrade.encryption_key_missing", error=str(error))
             if now() - loaded.operation.created_at > ctx.settings.provider_max_wait:
@@ -72,12 +72,13 @@ async def upgrade_instance(work: UpgradeInstance, ctx: JobContext) -> Outcome:
     )
 
 
-def _request(loaded: Loaded, cipher: Cipher) -> models.UpgradeInstance:
-    """All settings: the provider takes those that are left out for empty ones."""
+def _request(loaded: Loaded, remote: models.RemoteInstance, cipher: Cipher) -> models.UpgradeInstance:
+    """All settings: the provider takes those that are left out for empty ones. The machine keeps its own variables."""
+    env = _env(loaded, cipher) | {each.key: each.value for each in remote.envs if each.key in OWN_NAMES}
     return models.UpgradeInstance(
         image=_value(loaded, "image"),
         image_auth_id=_value(loaded, "image_auth_id"),
-        envs=tuple(models.Env(key, value) for key, value in _env(loaded, cipher).items()),
+        envs=tuple(models.Env(key, value) for key, value in env.items()),
         command=_value(loaded, "command") or "",
         entrypoint=_value(loaded, "entrypoint") or "",
     )
@@ -102,4 +103,5 @@ def _is_shown(loaded: Loaded, remote: models.RemoteInstance, cipher: Cipher) -> 
         return False
     if wanted.get("env") is None:
         return True
-    return _env(loaded, cipher) == {variable.key: variable.value for variable in remote.envs}
+    shown_env = {variable.key: variable.value for variable in remote.envs if variable.key not in OWN_NAMES}
+    return {name: value for name, value in _env(loaded, cipher).items() if name not in OWN_NAMES} == shown_env

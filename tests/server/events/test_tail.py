@@ -69,7 +69,7 @@ async def test_readers_cut_at_random_and_resumed_elsewhere_see_the_log(database:
                     cursor = events.cursor_of(event)
         return record
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         records = (await asyncio.gather(*(write(each) for each in instances), *(read(each) for each in range(10))))[8:]
 
     log = await log_of(database)

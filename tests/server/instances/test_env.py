@@ -8,11 +8,12 @@ from pydantic import SecretStr
 
 from server.cli import doctor
 from server.cli.encrypt import encrypt
+from server.clock import format_id
 from server.config import Settings
 from server.encryption import Cipher
 from server.enums import InstanceStatus
 from server.errors import StartupProblem
-from server.instances.env import SECRET_WORDS, looks_secret
+from server.instances.env import INSTANCE_ID, MACHINE, MAX_ENV, SECRET_WORDS, looks_secret
 from server.queue.kinds import CleanUp
 from tests.support.receiver import Receiver
 from tests.support.world import World
@@ -81,7 +82,7 @@ async def test_values_are_in_the_row_only_and_in_no_row_with_a_key(
     await world.work_until(lambda: world.value("SELECT bool_and(status = 'DELIVERED') FROM delivery"))
 
     (machine,) = world.machines()
-    assert dict(machine.envs) == ENV
+    assert dict(machine.envs) == {**ENV, INSTANCE_ID: format_id("inst", created.instance.id), MACHINE: "1"}
     assert await tables_with(world, TOKEN, MODEL) == ({"instance"} if key is None else set())
     assert await tables_with(world, "HF_TOKEN") == {"instance"}
     sent = b"".join(each.body for each in receiver.got).decode()
@@ -96,6 +97,19 @@ async def test_values_are_in_the_row_only_and_in_no_row_with_a_key(
     row = await world.instance(created.instance.id)
     assert (row["env"], row["secret_env"]) == ("{}", None)
     assert await tables_with(world, TOKEN, MODEL, "HF_TOKEN") == set()
+
+
+@pytest.mark.parametrize("many", [MAX_ENV - 2, MAX_ENV - 1])
+async def test_a_new_machine_gets_our_variables_unless_they_are_too_many(world: World, many: int):
+    env = {f"V{number}": "1" for number in range(many)}
+    created = await world.create(env=env)
+
+    await world.work_until_status(created.instance.id, S.READY)
+
+    (machine,) = world.machines()
+    ours = {INSTANCE_ID: format_id("inst", created.instance.id), MACHINE: "1"} if many == MAX_ENV - 2 else {}
+    assert dict(machine.envs) == env | ours
+    assert await stored(world, created.instance.id) == env
 
 
 async def test_clean_up_erases_what_an_older_process_deleted(world: World):
@@ -123,7 +137,7 @@ async def test_a_worker_without_the_key_waits_for_one_that_has_it(world: World):
     await world.configure(encryption_key=SecretStr(f"{OLD},{NEW}"))
     await world.work_until_status(created.instance.id, S.READY)
     (machine,) = world.machines()
-    assert dict(machine.envs) == ENV
+    assert dict(machine.envs) == {**ENV, INSTANCE_ID: format_id("inst", created.instance.id), MACHINE: "1"}
 
 
 async def test_a_create_whose_key_stays_missing_fails_with_what_to_do(world: World):

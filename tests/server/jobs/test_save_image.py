@@ -109,6 +109,19 @@ async def test_a_failed_job_fails_the_operation_with_the_providers_words(world: 
     assert await status_of(world, instance_id) == "EXITED"
 
 
+async def test_a_refusal_of_the_provider_ends_the_operation_and_begins_no_job(world: World):
+    instance_id = await exited(world)
+    refusal = Fault(FaultKind.ERROR, (SAVE_IMAGE,), status=400, reason="VALIDATOR_PARAM", message="no such repository")
+    world.faults(refusal)
+
+    accepted = await ask(world, instance_id)
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert (operation["status"], operation["error_code"]) == ("FAILED", "PROVIDER_VALIDATION_FAILED")
+    assert "no such repository" in operation["error_message"]
+    assert (changes(world), jobs(world), await status_of(world, instance_id)) == ({SAVE_IMAGE: 1}, [], "EXITED")
+
+
 async def test_only_an_exited_instance_with_a_known_credential_is_saved(world: World):
     running = await ready(world)
     with pytest.raises(IllegalTransition) as refused:

@@ -201,12 +201,12 @@ async def test_fleet_shows_the_machine_with_its_instance_and_only_to_its_project
     (machine,) = world.machines()
     other = await world.new_caller("other")
 
-    own = await fleet(world.database, world.reader, project_id=world.caller.project_id, include_novita_only=False)
+    own = await fleet(world.database, world.reader, by=world.caller, include_novita_only=False)
     (item,) = own.items
     assert item.snapshot is not None
     assert item.instance is not None
     assert (item.source, item.instance.id, item.snapshot.id) == (Source.MERGED, accepted.instance.id, machine.id)
-    theirs = await fleet(world.database, world.reader, project_id=other.project_id, include_novita_only=True)
+    theirs = await fleet(world.database, world.reader, by=other, include_novita_only=True)
     assert theirs.items == []
 
 

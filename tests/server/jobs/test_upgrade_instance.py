@@ -10,12 +10,14 @@ from pydantic import SecretStr
 from server.cli.encrypt import encrypt
 from server.config import Settings
 from server.encryption import Cipher
-from server.errors import Invalid
+from server.enums import InstanceStatus
+from server.errors import Invalid, NotFound, OperationInProgress
 from server.instances.commands.lifecycle import Target
 from server.instances.commands.upgrade import UpgradeDraft, upgrade_instance
 from server.instances.env import StoredCounts, count_stored
 from server.instances.idempotency import Accepted
 from server.novita.client import NovitaClient
+from server.simulator import lifecycle
 from server.simulator.faults import Fault, FaultKind
 from tests.support.lifecycle import (
     UPGRADE,
@@ -64,6 +66,18 @@ async def test_the_machine_is_reset_with_the_new_image_and_becomes_ready(world: 
     assert (made.image_url, made.command, made.envs, made.starts) == ("nginx:1.28", "serve", [("A", "1")], 2)
     assert (row.status, row.image, row.command, row.env) == ("READY", "nginx:1.28", "serve", {"A": "1"})
     assert changes(world) == {UPGRADE: 1}
+
+
+async def test_a_machine_keeps_our_variables(world: World):
+    created = await world.create(env={"A": "1"})
+    await world.work_until_status(created.instance.id, InstanceStatus.READY)
+    before = dict(machine(world).envs)
+
+    operation = await world.work_until_over((await ask(world, created.instance.id, env={"B": "2"})).operation.id)
+
+    ours = {name: before[name] for name in ("PILOTLIGHT_INSTANCE_ID", "PILOTLIGHT_MACHINE")}
+    assert (operation["status"], dict(machine(world).envs)) == ("SUCCEEDED", {"B": "2", **ours})
+    assert (await row_of(world, created.instance.id)).env == {"B": "2"}
 
 
 async def test_what_is_left_out_stays(world: World):
@@ -132,6 +146,50 @@ async def test_a_credential_that_is_deleted_meanwhile_fails_it_before_the_provid
     assert (operation["status"], operation["error_code"]) == ("FAILED", "REGISTRY_AUTH_NOT_FOUND")
     assert (await status_of(world, instance_id), changes(world)) == ("READY", {})
     assert (await row_of(world, instance_id)).image == "nginx"
+
+
+@pytest.mark.parametrize("is_exited", [False, True])
+async def test_an_upgrade_that_the_provider_refuses_leaves_the_instance_as_it_was(world: World, is_exited: bool):
+    instance_id = await (exited if is_exited else ready)(world)
+    before = await row_of(world, instance_id)
+    world.faults(Fault(FaultKind.ERROR, (UPGRADE,), status=400, reason="VALIDATOR_PARAM", message="no such image"))
+
+    operation = await world.work_until_over((await ask(world, instance_id, env={"A": "1"})).operation.id)
+
+    assert (operation["status"], operation["error_code"]) == ("FAILED", "PROVIDER_VALIDATION_FAILED")
+    after = await row_of(world, instance_id)
+    assert (after.status, after.image, after.env) == (before.status, before.image, before.env)
+    assert (changes(world), machine(world).starts) == ({UPGRADE: 1}, 1)
+
+
+async def test_an_image_that_can_not_be_pulled_fails_the_instance_which_may_be_upgraded_again(world: World):
+    instance_id = await ready(world)
+    accepted = await ask(world, instance_id, image="nothing:1")
+    speed = world.simulator.world.clock.speed
+    world.simulator.world.set_speed(0.01)
+    await world.work_once()
+    lifecycle.fail_pull(world.simulator.world, machine(world))
+    world.simulator.world.set_speed(speed)
+    operation = await world.work_until_over(accepted.operation.id)
+    assert (operation["status"], operation["error_code"]) == ("FAILED", "IMAGE_PULL_FAILED")
+    row = await row_of(world, instance_id)
+    assert (row.status, row.image) == ("FAILED", "nothing:1")
+
+    again = await world.work_until_over((await ask(world, instance_id, image="nginx:1.28")).operation.id)
+
+    assert again["status"] == "SUCCEEDED"
+    assert ((await row_of(world, instance_id)).status, machine(world).image_url) == ("READY", "nginx:1.28")
+
+
+async def test_of_two_upgrades_at_once_one_is_accepted_and_other_projects_find_nothing(world: World):
+    instance_id = await ready(world)
+    both = await asyncio.gather(*(ask(world, instance_id) for _ in range(2)), return_exceptions=True)
+    assert {type(each) for each in both} == {Accepted, OperationInProgress}
+    stranger = await world.new_caller("strangers")
+    draft, catalog = UpgradeDraft(image="nginx:1.28"), world.catalog
+    with pytest.raises(NotFound):
+        await upgrade_instance(world.database, catalog, Target(instance_id), draft, by=stranger, cipher=Cipher.of(None))
+    assert await world.value("SELECT count(*) FROM operation") == 1
 
 
 @pytest.mark.parametrize(

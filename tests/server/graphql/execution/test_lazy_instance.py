@@ -88,7 +88,7 @@ async def test_every_field_shows_the_same(world: World):
 async def test_when_it_was_last_seen_counts_as_it_does_through_the_orm(world: World):
     long_ago = now() - timedelta(hours=1)
     row = await world.put(S.STARTING, novita_id="n1", observed_at=long_ago, status_since=long_ago)
-    found = (await fast_page.by_ids(world.database, [row.id], project_id=world.caller.project_id))[row.id]
+    found = (await fast_page.by_ids(world.database, [row.id], by=world.caller))[row.id]
     for seen_at in (None, long_ago, now()):
         shown, other = LazyInstance(found, seen_at=seen_at), Instance.of(row, seen_at=seen_at)
         assert shown.stale == other.stale
@@ -100,7 +100,7 @@ async def test_rows_by_their_ids_are_those_of_the_project(world: World):
     other = await world.new_project("other")
     theirs = await world.put(S.READY, project_id=other)
     mine = await world.put(S.DELETED)
-    found = await fast_page.by_ids(world.database, [theirs.id, mine.id], project_id=world.caller.project_id)
+    found = await fast_page.by_ids(world.database, [theirs.id, mine.id], by=world.caller)
     assert list(found) == [mine.id]
     assert found[mine.id].status == "DELETED"
 

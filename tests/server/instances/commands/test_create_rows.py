@@ -120,7 +120,7 @@ def _draft(name: str) -> CreateDraft:
 async def _fields(world: World, name: str, webhook_url: str | None = None) -> dict[str, Any]:
     defaults = Defaults(world.settings.default_regions, world.settings.estimated_ready_time)
     draft = replace(_draft(name), webhook_url=webhook_url)
-    fields, _, _ = await fields_of(world.catalog, draft, by=world.caller, defaults=defaults)
+    fields, _ = await fields_of(world.catalog, draft, by=world.caller, defaults=defaults)
     return {**fields, "estimated_ready_at": now()}
 
 

@@ -2,26 +2,26 @@
 
 import asyncio
 import time
-from datetime import timedelta
+from collections.abc import Collection, Hashable
 from typing import Any, cast
 
 import pytest
 
 from server.clock import new_id, now
 from server.errors import NovitaError, ProviderNotFound, ValidationFailed
+from server.instances.provider.poll_request import FIRST_END_LOOK
 from server.instances.provider.poller import (
     SINGLE_POLL_BURST,
     SINGLE_POLLS_MAX,
-    URGENT_DELAY,
     InstancePoller,
     NotYet,
 )
-from server.instances.provider.small_projects import PAUSE
+from server.instances.provider.sweep_schedule import SLACK
 from server.novita.client import NovitaClient
 from server.novita.models import RemoteInstance
 from server.novita.transport.concurrency import CallPriority
 from server.simulator.faults import Fault, FaultKind
-from tests.support.machines import make_running
+from tests.support.machines import make_running, remove_outside, stop_outside
 from tests.support.waiting import until
 from tests.support.world import GET, LIST, World
 
@@ -94,38 +94,58 @@ async def test_no_caller_blocks_while_many_machines_are_polled(world: World):
     await poller.close()
 
 
-async def test_a_machine_of_a_small_project_does_not_wait_for_the_many_of_another(world: World):
-    ids = await make_running(world, 21)
-    poller = InstancePoller(world.novita, calls_per_minute=60)
-    large, small = new_id(), new_id()
-    polls = (poller.poll(each, client=each, project_id=large) for each in ids[:-1])
-    outcomes = await asyncio.gather(*polls, return_exceptions=True)
-    assert any(isinstance(outcome, NotYet) for outcome in outcomes)
+@pytest.mark.parametrize(
+    ("moving", "usual", "is_sooner"), [(3, 3.0, True), (4, 3.0, False), (3, 60.0, False), (3, -4.0, False)],
+    ids=["small", "large", "expected later", "overdue"],
+)  # fmt: skip
+async def test_a_page_is_read_when_a_machine_of_a_small_project_is_expected(
+    world: World, moving: int, usual: float, is_sooner: bool
+):
+    ids = await make_running(world, 12)
+    poller = InstancePoller(world.novita, calls_per_minute=100)
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+    project = new_id()
+    for each in ids[:moving]:
+        with pytest.raises(NotYet):
+            await poller.poll(each, client=each, project_id=project, kind="start")
+    waits: list[float] = []
+    for seconds in (None, usual):
+        if seconds is not None:
+            poller._arrivals._usual["start"] = seconds
+        with pytest.raises(NotYet) as postponed:
+            await poller.poll(ids[0], client=ids[0], project_id=project, kind="start")
+        waits.append(postponed.value.after.total_seconds())
 
-    remote = await poller.poll(ids[-1], client="small", project_id=small)
-
-    assert remote.id == ids[-1]
-    with pytest.raises(NotYet):
-        await poller.poll(ids[-1], client="large", project_id=large)
+    assert (waits[1] < waits[0] - SLACK) is is_sooner
     await poller.close()
 
 
-async def test_a_machine_of_a_small_project_is_polled_by_itself_only_now_and_then(world: World):
-    ids = await make_running(world, 21)
-    poller = InstancePoller(world.novita, calls_per_minute=60)
-    large, small = new_id(), new_id()
-    polls = (poller.poll(each, client=each, project_id=large) for each in ids[:-1])
-    await asyncio.gather(*polls, return_exceptions=True)
-    await poller.poll(ids[-1], client="small", project_id=small)
-    await world.value("SELECT 1")  # that poll is over
-    before = world.calls(GET)
+async def test_how_long_machines_take_is_learned_from_the_fastest(world: World):
+    (machine,) = await make_running(world, 1)
+    poller = InstancePoller(world.novita, calls_per_minute=100)
+    await poller.poll(machine, client="one", kind="start")
+    learned = poller._arrivals._usual["start"]
+    poller._arrivals._began[machine] = ("start", time.monotonic() - 100)
 
-    with pytest.raises(NotYet) as refused:
-        await poller.poll(ids[-1], client="small", project_id=small)
+    await poller.poll(machine, client="two", kind="start")
 
-    assert world.calls(GET) == before
-    assert refused.value.after <= timedelta(seconds=PAUSE)  # sooner than the next page
+    assert learned <= poller._arrivals._usual["start"] <= learned + 11  # a tenth of what is more
+    assert poller._arrivals.expected_at(machine) is None  # it has arrived
     await poller.close()
+
+
+async def test_pages_come_sooner_while_calls_are_left_over(world: World):
+    ids = await make_running(world, 12)
+    waits: list[float] = []
+    for is_spare in (False, True):
+        poller = InstancePoller(cast("NovitaClient", Spare(world, is_spare=is_spare)), calls_per_minute=100)
+        await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+        with pytest.raises(NotYet) as postponed:
+            await poller.poll(ids[0], client="later")
+        waits.append(postponed.value.after.total_seconds())
+        await poller.close()
+
+    assert waits[1] < waits[0] / 2
 
 
 async def test_all_pages_are_read_not_only_the_first(world: World, monkeypatch: pytest.MonkeyPatch):
@@ -209,6 +229,75 @@ async def _until_seen(poller: InstancePoller, novita_id: str) -> RemoteInstance:
             await asyncio.sleep(min(postponed.after.total_seconds(), 0.05))
 
 
+async def test_clients_with_news_are_woken_by_a_page_that_came_before_their_time(world: World):
+    ids = await make_running(world, 12)
+    woken: list[set[Any]] = []
+
+    async def wake(clients: Collection[Hashable]) -> None:
+        woken.append(set(clients))
+
+    poller = InstancePoller(world.novita, calls_per_minute=0, wake=wake)
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+    await until(lambda: poller._task is not None and poller._task.done())
+    woken.clear()
+    await poller.poll_now(ids[1])
+    await until(lambda: poller._task is not None and poller._task.done())
+    assert woken == []
+
+    await stop_outside(world, ids[0])
+    await poller.poll_now(ids[1])
+
+    await until(lambda: woken == [{("test", ids[0])}])
+    await poller.close()
+
+
+async def test_an_end_is_confirmed_with_the_calls_of_ends_and_its_client_is_woken(world: World):
+    ids = await make_running(world, 12)
+    woken: list[set[Any]] = []
+    asked = list[CallPriority]()
+
+    class Counted:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.novita, name)
+
+        async def instance(self, novita_id: str, *, priority: CallPriority) -> RemoteInstance:
+            asked.append(priority)
+            return await world.novita.instance(novita_id, priority=priority)
+
+    async def wake(clients: Collection[Hashable]) -> None:
+        woken.append(set(clients))
+
+    poller = InstancePoller(cast("NovitaClient", Counted()), calls_per_minute=0, wake=wake)
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+    asked.clear()
+    pages = world.calls(LIST)
+    await remove_outside(world, ids[0])
+
+    with pytest.raises(NotYet):
+        await poller.poll(ids[0], client="delete", is_urgent=True)
+
+    await until(lambda: {"delete"} <= set[Any]().union(*woken))
+    assert (asked, world.calls(LIST) - pages) == ([CallPriority.END], 0)  # no page is read for it
+    with pytest.raises(ProviderNotFound):
+        await poller.poll(ids[0], client="delete", is_urgent=True)
+    await poller.close()
+
+
+async def test_a_result_that_was_not_fetched_is_renewed_by_a_later_page(world: World):
+    ids = await make_running(world, 12)
+    poller = InstancePoller(world.novita, calls_per_minute=0)
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+    with pytest.raises(NotYet):
+        await poller.poll(ids[0], client="late")
+    await until(lambda: poller._requests["late"].done.is_set())
+
+    await stop_outside(world, ids[0])
+    await poller.poll_now(ids[1])
+
+    assert (await poller.poll(ids[0], client="late")).status == "exited"
+    await poller.close()
+
+
 async def test_a_machine_that_is_followed_to_its_end_is_read_sooner_but_not_at_once(world: World):
     ids = await make_running(world, 12)
     poller = InstancePoller(world.novita, calls_per_minute=100)
@@ -219,8 +308,19 @@ async def test_a_machine_that_is_followed_to_its_end_is_read_sooner_but_not_at_o
             await poller.poll(ids[0], client=is_urgent, is_urgent=is_urgent)
         waits.append(postponed.value.after.total_seconds())
 
-    assert URGENT_DELAY < waits[1] < waits[0] * 2 / 3
+    assert FIRST_END_LOOK < waits[1] < waits[0] * 2 / 3
     await poller.close()
+
+
+class Spare:
+    """The world's provider, with or without calls that are left over."""
+
+    def __init__(self, world: World, *, is_spare: bool) -> None:
+        self._novita = world.novita
+        self.has_spare_calls, self.is_short_of_calls = is_spare, not is_spare
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._novita, name)
 
 
 class SmallPages:
@@ -230,6 +330,7 @@ class SmallPages:
         self._novita = world.novita
         self._most = most
         self._refuses = refuses
+        self.has_spare_calls = self.is_short_of_calls = False
         self.asked: list[int] = []
 
     async def instances(self, *, page: int, page_size: int, priority: CallPriority) -> Any:
@@ -251,7 +352,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.instances.provider.poller.PAGE_SIZE", 4)
     monkeypatch.setattr("server.instances.provider.poller.LARGE_PAGE_SIZE", 16)
     monkeypatch.setattr("server.instances.provider.poller.LARGE_PAGES_FROM", 2)
-    monkeypatch.setattr("server.instances.provider.poller.SWEEP_INTERVAL_MIN", 0.02)
+    monkeypatch.setattr("server.instances.provider.sweep_schedule.INTERVAL_MIN", 0.02)
 
 
 @pytest.mark.usefixtures("small")

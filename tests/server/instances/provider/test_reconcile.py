@@ -209,8 +209,8 @@ async def test_instance_that_is_restarted_in_the_console_is_followed_to_ready(
     row = await world.instance(instance_id)
     assert (row["status"], row["status_reason"], row["novita_status"]) == (status, "RESTARTED_OUTSIDE", word)
     await world.work_until_status(instance_id, S.READY)
-    last = await world.one("SELECT kind, status, requested_by FROM operation ORDER BY created_at DESC LIMIT 1")
-    assert tuple(last) == (kind, "SUCCEEDED", None)
+    last = await world.one("SELECT kind, status, requested_by, reason FROM operation ORDER BY created_at DESC LIMIT 1")
+    assert tuple(last) == (kind, "SUCCEEDED", None, "OUTSIDE")
 
 
 async def test_running_at_the_provider_does_not_take_ready_away(world: World):
@@ -227,7 +227,7 @@ async def test_a_machine_of_an_attempt_declared_absent_is_removed_and_said(world
     accepted = await world.create()
     world.faults(
         Fault(FaultKind.LOST_ANSWER, routes=(CREATE,), times=1),
-        Fault(FaultKind.LIST_LAG, routes=(CREATE,), seconds=0.5, times=1),
+        Fault(FaultKind.LIST_LAG, routes=(CREATE,), seconds=3, times=1),
     )
     await world.work_once()
     await world.age_attempts()
@@ -310,6 +310,7 @@ async def test_the_job_gives_way_to_a_provider_that_is_away(world: World):
 
 async def test_a_spot_reclaim_is_reported_in_advance_and_exited_gives_the_reason(world: World):
     instance_id, machine = await _ready(world, spot=True)
+    await world.execute("UPDATE instance SET webhook_url = 'http://127.0.0.1:9/'")
     reclaim(world, machine, notice=100)
 
     await reconcile(world.database, world.novita)
@@ -321,6 +322,7 @@ async def test_a_spot_reclaim_is_reported_in_advance_and_exited_gives_the_reason
 
     await reconcile(world.database, world.novita)
     assert (await world.event_types(instance_id)).count("spot.reclaim_scheduled") == 1
+    assert await world.value("SELECT count(*) FROM delivery WHERE event_type = 'spot.reclaim_scheduled'") == 1
 
     await until(lambda: status_of(world, machine) == "exited")
     await world.work_until_status(instance_id, S.EXITED)  # by the watch that was set for that moment

@@ -50,7 +50,7 @@ async def wait_for(
         database or world.database,
         tail,
         operation_id,
-        project_id=world.caller.project_id,
+        by=world.caller,
         timeout=timedelta(seconds=seconds),
     )
 
@@ -113,9 +113,7 @@ async def test_an_operation_of_another_project_is_not_waited_for(world: World, t
     stranger = await world.new_caller("other")
 
     assert await wait_for(world, tail, new_id(), 60) is None
-    found = await await_operation(
-        world.database, tail, operation_id, project_id=stranger.project_id, timeout=timedelta(seconds=60)
-    )
+    found = await await_operation(world.database, tail, operation_id, by=stranger, timeout=timedelta(seconds=60))
     assert found is None
 
 
