@@ -19,6 +19,7 @@ from server.clock import now
 from server.conversion import convert
 from server.db import tables
 from server.error_codes import help_of
+from server.market import refusals as market
 from server.spend import refusals
 from server.spend.refusals import QuotaExceeded
 
@@ -124,6 +125,11 @@ class QueueFull(MutationError):
     retry_at: datetime = strawberry.field(description="When there will probably be room again.")
 
 
+@strawberry.type(description="Older operations of the project wait for every offer that would fit.")
+class QueuedBehind(MutationError):
+    ahead: int = strawberry.field(description="How many of them go first.")
+
+
 @strawberry.type(name="Refusal", description="The request as a whole was refused.")
 class ApiError(MutationError):
     pass
@@ -155,6 +161,7 @@ ALL_ERRORS: list[type[MutationError]] = [
     TokenLimitExceeded,
     PriceDrifted,
     QueueFull,
+    QueuedBehind,
     ApiError,
 ]
 
@@ -233,6 +240,8 @@ async def errors_of(refused: errors.Refused, info: Info) -> Sequence[MutationErr
             return [PriceDrifted(**common, quoted=quoted, price_now=price_now)]
         case errors.QueueFull():
             return [QueueFull(**common, retry_at=now() + refused.retry_after)]
+        case market.QueuedBehind():
+            return [QueuedBehind(**common, ahead=refused.ahead)]
         case errors.NoCapacity():
             attempts = [
                 convert(PlacementRefusal, attempt, billing_mode=BillingMode.of(attempt.billing_mode))

@@ -15,9 +15,10 @@ from schema.enums import described
 from schema.inputs import KeyValueInput, MoneyInput
 from schema.types.health import Health  # described there, before it is used here
 from schema.types.money import MICROS_PER_E5, BillingMode
+from server.auth.caller import Caller
 from server.db.text import is_storable
 from server.enums import Billing, InstanceStatus, OperationKind, OperationStatus
-from server.events.event import Event
+from server.events.event import Event, is_hidden
 from server.instances.queries import instances, operations
 
 MAX_VALUES = 100  # in one field of a filter
@@ -102,7 +103,7 @@ class InstanceFilter:
         default=None, description="The next stop or delete of its lifetime is before this time."
     )
 
-    def to_domain(self) -> instances.InstanceFilter:
+    def to_domain(self, by: Caller) -> instances.InstanceFilter:
         labels = [(label.key, label.value) for label in self.labels or ()]
         conditions = [each.to_domain() for each in self.label_filters or ()]
         label_texts = [each for condition in conditions for each in (condition.key, *(condition.values or ()))]
@@ -121,6 +122,7 @@ class InstanceFilter:
             )
             raise invalid_filter(message)
         return instances.InstanceFilter(
+            owner_id=by.owner_id,
             ids=None if self.ids is None else tuple(ids.parse_or_unused(ids.INSTANCE, id) for id in self.ids),
             statuses=tuple(self.statuses or ()),
             name_starts_with=self.name_starts_with,
@@ -241,13 +243,14 @@ class EventFilter:
     statuses: frozenset[str] | None
     labels: dict[str, str]
     is_of_instance: bool = True  # or of the project as a whole
+    owner_id: UUID | None = None  # a token that sees only its own instances
 
     @property
     def needs_matching(self) -> bool:
-        return self.statuses is not None or bool(self.labels)
+        return self.statuses is not None or bool(self.labels) or self.owner_id is not None
 
     def matches(self, event: Event) -> bool:
-        if self.is_of_instance == (event.instance_id is None):
+        if self.is_of_instance == (event.instance_id is None) or is_hidden(event, self.owner_id):
             return False
         if self.statuses is not None and event.data.get("to") not in self.statuses:
             return False
@@ -262,9 +265,11 @@ class EventFilter:
 class ProjectEventFilter:
     types: list[str] | None = strawberry.field(default=None, description="Event types, such as balance.low.")
 
-    def to_domain(self) -> EventFilter:
+    def to_domain(self, by: Caller) -> EventFilter:
         check_values(self.types, texts=self.types or [])
-        return EventFilter(instance_ids=None, types=self.types, statuses=None, labels={}, is_of_instance=False)
+        return EventFilter(
+            instance_ids=None, types=self.types, statuses=None, labels={}, is_of_instance=False, owner_id=by.owner_id
+        )
 
 
 @strawberry.input(
@@ -280,7 +285,7 @@ class InstanceEventFilter:
         default=None, description="Only events whose instance has all of these labels."
     )
 
-    def to_domain(self) -> EventFilter:
+    def to_domain(self, by: Caller) -> EventFilter:
         """Raises NotFound for a malformed id."""
         check_values(self.ids, self.types, self.labels, texts=self.types or [])
         return EventFilter(
@@ -288,4 +293,5 @@ class InstanceEventFilter:
             types=self.types,
             statuses=None if self.statuses is None else frozenset(str(status) for status in self.statuses),
             labels={label.key: label.value for label in self.labels or ()},
+            owner_id=by.owner_id,
         )

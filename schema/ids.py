@@ -18,6 +18,7 @@ WEBHOOK = "hook"
 PROJECT = "prj"
 BUDGET = "bud"
 QUOTA = "quo"
+ALERT = "alr"
 TEMPLATE = "tpl"
 REGISTRY_AUTH = "auth"
 PRODUCT = "prod"
@@ -40,6 +41,7 @@ NOUNS = {
     VOLUME: "volume",
     BUDGET: "budget",
     QUOTA: "quota",
+    ALERT: "alert",
 }
 
 

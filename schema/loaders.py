@@ -23,6 +23,7 @@ from server.db.tables import (
     DeliveryRow,
     InstanceRow,
     Machine,
+    MarketAlert,
     OperationRow,
     ProbeRow,
     ProjectRow,
@@ -33,13 +34,17 @@ from server.db.tables import (
 )
 from server.db.tables.rows import make_rows, select_rows
 from server.enums import InstanceKind, ProviderObjectKind
-from server.events.event import Cursor, Event
+from server.events.event import Cursor, Event, is_hidden
 from server.events.replay import cursor_now, cursors_before, get_events
 from server.instances import machines
 from server.instances.create_line import CreateLine, Place
 from server.instances.limits.policy import Policy, read_policies
 from server.instances.queries import fast_page
 from server.instances.queries import operations as reads
+from server.market.alerts import get_alerts
+from server.market.history import Availability, read_availability
+from server.market.tape import OfferKey
+from server.market.waiting_view import WaitView, read_waits
 from server.probes.results import read_results
 from server.queue.queries import JobView, get_jobs
 from server.spend.budgets import get_budgets
@@ -84,6 +89,7 @@ class Loaders:
         self._line = line
         self._catalog = catalog
         self._project_id = caller.project_id
+        self._caller = caller
         self.keep = keep
         self._newest: dict[int, DataLoader[UUID, list[OperationRow]]] = {}
         self._parts: dict[frozenset[str], DataLoader[UUID, InstanceRow | None]] = {}
@@ -109,12 +115,12 @@ class Loaders:
         return await self._instances(ids, columns=fast_page.ALL_COLUMNS)
 
     async def _instances(self, ids: list[UUID], *, columns: Collection[str]) -> list[InstanceRow | None]:
-        by_id = await fast_page.by_ids(self._database, ids, project_id=self._project_id, columns=columns)
+        by_id = await fast_page.by_ids(self._database, ids, by=self._caller, columns=columns)
         return [by_id.get(id) for id in ids]
 
     @_loader
     async def operation(self, ids: list[UUID]) -> list[OperationRow | None]:
-        by_id = await reads.get_operations(self._database, ids, project_id=self._project_id)
+        by_id = await reads.get_operations(self._database, ids, by=self._caller)
         return [by_id.get(id) for id in ids]
 
     @_loader
@@ -130,6 +136,13 @@ class Loaders:
         return [by_id[id] for id in instance_ids]
 
     @_loader
+    async def availability(self, offers: list[tuple[OfferKey, str]]) -> list[Availability]:
+        """Of each offer, in the last 30 days; the key has the name of its product with it."""
+        async with self._database.read() as session:
+            by_key = await read_availability(session, dict(offers))
+        return [by_key[key] for key, _ in offers]
+
+    @_loader
     async def spend(self, instance_ids: list[UUID]) -> list[InstanceSpend]:
         async with self._database.read() as session:
             by_id = await read_instances(session, instance_ids)
@@ -138,28 +151,34 @@ class Loaders:
     @_loader
     async def budget(self, ids: list[UUID]) -> list[Budget | None]:
         async with self._database.read() as session:
-            by_id = await get_budgets(session, ids, project_id=self._project_id)
+            by_id = await get_budgets(session, ids, by=self._caller)
+        return [by_id.get(id) for id in ids]
+
+    @_loader
+    async def alert(self, ids: list[UUID]) -> list[MarketAlert | None]:
+        async with self._database.read() as session:
+            by_id = await get_alerts(session, ids, project_id=self._project_id)
         return [by_id.get(id) for id in ids]
 
     @_loader
     async def budget_usage(self, ids: list[UUID]) -> list[Usage]:
         """Of a budget that was deleted meanwhile: nothing."""
         async with self._database.read() as session:
-            budgets = await get_budgets(session, ids, project_id=self._project_id)
+            budgets = await get_budgets(session, ids, by=self._caller)
             by_id = await read_usage(session, list(budgets.values()))
         return [by_id.get(id) or Usage.none() for id in ids]
 
     @_loader
     async def quota(self, ids: list[UUID]) -> list[Quota | None]:
         async with self._database.read() as session:
-            by_id = await get_quotas(session, ids, project_id=self._project_id)
+            by_id = await get_quotas(session, ids, by=self._caller)
         return [by_id.get(id) for id in ids]
 
     @_loader
     async def quota_usage(self, ids: list[UUID]) -> list[QuotaUsage]:
         """Of a quota that was removed meanwhile: nothing."""
         async with self._database.read() as session:
-            quotas = await get_quotas(session, ids, project_id=self._project_id)
+            quotas = await get_quotas(session, ids, by=self._caller)
             by_id = await read_quota_usage(session, list(quotas.values()))
         return [by_id.get(id) or QuotaUsage() for id in ids]
 
@@ -172,7 +191,10 @@ class Loaders:
     @_loader
     async def spend_summary(self, project_ids: list[UUID]) -> list[tuple[Summary, Cursor]]:
         async with self._database.read() as session:
-            by_id, cursor = await read_summaries(session, project_ids), await cursor_now(session)
+            by_id, cursor = (
+                await read_summaries(session, project_ids, token_id=self._caller.owner_id),
+                await cursor_now(session),
+            )
         return [(by_id[id], cursor) for id in project_ids]
 
     @_loader
@@ -184,6 +206,11 @@ class Loaders:
     async def queue_place(self, instance_ids: list[UUID]) -> list[Place | None]:
         by_id = await self._line.places(instance_ids)
         return [by_id.get(id) for id in instance_ids]
+
+    @_loader
+    async def capacity_wait(self, operation_ids: list[UUID]) -> list[WaitView | None]:
+        by_id = await read_waits(self._database.raw, operation_ids, project_id=self._project_id)
+        return [by_id.get(id) for id in operation_ids]
 
     @_loader
     async def open_operation(self, instance_ids: list[UUID]) -> list[OperationRow | None]:
@@ -243,7 +270,7 @@ class Loaders:
     @_loader
     async def job(self, ids: list[int]) -> list[JobView | None]:
         async with self._database.read() as session:
-            by_id = await get_jobs(session, ids, project_id=self._project_id)
+            by_id = await get_jobs(session, ids, project_id=self._project_id, owner_id=self._caller.owner_id)
         return [by_id.get(id) for id in ids]
 
     @_loader
@@ -252,8 +279,8 @@ class Loaders:
         async with self._database.read() as session:
             by_id = await get_events(session, ids, project_id=self._project_id)
             epoch = (await cursor_now(session)).epoch
-        found = [by_id.get(id) for id in ids]
-        return [None if event is None else (event, Cursor(epoch, event.position)) for event in found]
+        seen = {id: event for id, event in by_id.items() if not is_hidden(event, self._caller.owner_id)}
+        return [None if id not in seen else (seen[id], Cursor(epoch, seen[id].position)) for id in ids]
 
     @_loader
     async def operation_cursor(self, operations: list[tuple[UUID, UUID]]) -> list[Cursor | None]:
@@ -281,7 +308,7 @@ class Loaders:
 
     @_loader
     async def delivery(self, ids: list[UUID]) -> list[DeliveryRow | None]:
-        by_id = await get_deliveries(self._database, ids, project_id=self._project_id)
+        by_id = await get_deliveries(self._database, ids, by=self._caller)
         return [by_id.get(id) for id in ids]
 
     @_loader

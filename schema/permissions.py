@@ -21,6 +21,15 @@ class Requires(FieldExtension):
         return await next_(source, info, **kwargs)
 
 
+class RequiresWholeProject(FieldExtension):
+    """Refuses tokens that see only their own instances, where a field is about all instances of the project."""
+
+    async def resolve_async(self, next_: AsyncExtensionResolver, source: Any, info: Info, **kwargs: Any) -> Any:  # type: ignore[override]
+        if info.context.caller.owner_id is not None:
+            raise forbidden("This is not for a token that sees only its own instances.")
+        return await next_(source, info, **kwargs)
+
+
 class RequiresServerAdmin(FieldExtension):
     """Refuses callers that are not server administrators: an ADMIN of one project may not affect all projects."""
 

@@ -10,6 +10,7 @@ from schema.error_masking import ErrorMasking
 from schema.errors import ALL_ERRORS
 from schema.inputs import build_input
 from schema.mutations.account import AccountMutations
+from schema.mutations.alerts import AlertMutations
 from schema.mutations.budgets import BudgetMutations
 from schema.mutations.bulk import BulkMutations
 from schema.mutations.create import InstanceMutations
@@ -22,8 +23,10 @@ from schema.mutations.lifetimes import LifetimeMutations
 from schema.mutations.networks import NetworkMutations
 from schema.mutations.operations import OperationMutations
 from schema.mutations.quotas import QuotaMutations
+from schema.mutations.spend import SpendMutations
 from schema.mutations.tokens import TokenMutations
 from schema.mutations.volumes import VolumeMutations
+from schema.mutations.waits import WaitMutations
 from schema.mutations.webhooks import WebhookMutations
 from schema.queries.access import AccessQueries
 from schema.queries.account import AccountQueries
@@ -33,6 +36,7 @@ from schema.queries.events import EventQueries
 from schema.queries.fleet import FleetQueries
 from schema.queries.instances import InstanceQueries
 from schema.queries.jobs import JobQueries
+from schema.queries.market import MarketQueries
 from schema.queries.metrics import MetricsQueries
 from schema.queries.node import NodeQueries
 from schema.queries.operations import OperationQueries
@@ -63,6 +67,7 @@ class Query(
     MetricsQueries,
     SpendQueries,
     AuditQueries,
+    MarketQueries,
 ):
     pass
 
@@ -75,6 +80,7 @@ class Mutation(
     ImageMutations,
     BulkMutations,
     OperationMutations,
+    WaitMutations,
     FleetMutations,
     JobMutations,
     WebhookMutations,
@@ -83,7 +89,9 @@ class Mutation(
     NetworkMutations,
     VolumeMutations,
     BudgetMutations,
+    AlertMutations,
     QuotaMutations,
+    SpendMutations,
     TokenMutations,
 ):
     pass

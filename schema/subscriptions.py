@@ -1,5 +1,6 @@
 """The subscriptions. Every message made from the event log carries its cursor."""
 
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,7 @@ from schema.types.fleet import FleetStats
 from schema.types.instance import Instance
 from schema.types.job import JobStats
 from schema.types.log import InstanceLog
+from schema.types.market.offer import MarketFilter, MarketOffer
 from schema.types.operation import Operation
 from schema.types.spend.report import SpendSummary
 from server.db import tables
@@ -32,9 +34,11 @@ from server.instances.events import restored
 from server.instances.queries import instances, operations
 from server.instances.queries.fleet import fleet_stats
 from server.instances.queries.log import LogKind, LogPart, log_address
+from server.market.queries import read_offers, watch_offers
 from server.queue.queries import job_stats
 from server.spend.report import read_summaries
 
+WATCH_INTERVAL = 20.0  # seconds; shorter than half of the time for which a watch holds
 Row = TypeVar("Row", tables.Instance, tables.Operation)
 
 
@@ -55,7 +59,7 @@ class Subscription:
         ] = None,
     ) -> AsyncGenerator[InstanceEvent]:
         try:
-            conditions = (filter or InstanceEventFilter()).to_domain()
+            conditions = (filter or InstanceEventFilter()).to_domain(info.context.caller)
             cursor = None if after is None else info.context.services.cursors.parse(after)
         except (CursorExpired, Refused) as error:
             raise to_graphql_error(error) from None
@@ -77,7 +81,7 @@ class Subscription:
         ] = None,
     ) -> AsyncGenerator[ProjectEvent]:
         try:
-            conditions = (filter or ProjectEventFilter()).to_domain()
+            conditions = (filter or ProjectEventFilter()).to_domain(info.context.caller)
             cursor = None if after is None else info.context.services.cursors.parse(after)
         except (CursorExpired, Refused) as error:
             raise to_graphql_error(error) from None
@@ -158,7 +162,7 @@ class Subscription:
         self, info: Info, filter: Annotated[InstanceFilter | None, Which] = None
     ) -> AsyncGenerator[FleetStats]:
         context, project_id = info.context, info.context.caller.project_id
-        wanted = (filter or InstanceFilter()).to_domain()
+        wanted = (filter or InstanceFilter()).to_domain(info.context.caller)
 
         async def read() -> FleetStats:
             async with context.read() as session:
@@ -177,11 +181,35 @@ class Subscription:
 
         async def read() -> SpendSummary:
             async with context.read() as session:
-                summary = (await read_summaries(session, [project_id]))[project_id]
+                summary = (await read_summaries(session, [project_id], token_id=context.caller.owner_id))[project_id]
                 return SpendSummary.of(summary, context.state_cursor(await cursor_now(session)))
 
         return _stream(
             StatsSource(read, same=lambda one, other: one.summary.open_entries == other.summary.open_entries)
+        )
+
+    @strawberry.subscription(
+        description="All matching offers now, and again whenever one of them changes, at most once a second. While "
+        "something subscribes to them, they are read every MARKET_HOT.",
+        extensions=[Requires(Role.READER)],
+    )
+    async def market(
+        self, info: Info, filter: Annotated[MarketFilter | None, Which] = None
+    ) -> AsyncGenerator[list[MarketOffer]]:
+        context, wanted = info.context, (filter or MarketFilter()).to_domain()
+        watched_at = float("-inf")
+
+        async def read() -> list[MarketOffer]:
+            nonlocal watched_at
+            if time.monotonic() > watched_at + WATCH_INTERVAL:
+                async with context.write() as session:
+                    await watch_offers(session, wanted)
+                watched_at = time.monotonic()
+            async with context.read() as session:
+                return [MarketOffer.of(offer) for offer in await read_offers(session, wanted)]
+
+        return _stream(
+            StatsSource(read, same=lambda one, other: [each.state for each in one] == [each.state for each in other])
         )
 
     @strawberry.subscription(
@@ -196,7 +224,8 @@ class Subscription:
             async with context.read() as session:
                 scope = None if await context.is_server_admin() else caller.project_id
                 return JobStats.of(
-                    await job_stats(session, project_id=scope), context.state_cursor(await cursor_now(session))
+                    await job_stats(session, project_id=scope, owner_id=caller.owner_id),
+                    context.state_cursor(await cursor_now(session)),
                 )
 
         return _stream(
@@ -244,7 +273,7 @@ def _updates(
 
     async def state() -> SourceEvent:
         async with context.read() as session:
-            row = await get(session, project_id=project_id)
+            row = await get(session, by=context.caller)
             cursor = await cursor_now(session)
         if row is None:
             raise NotFound(name)

@@ -23,7 +23,7 @@ from server.idempotency import IdempotentRequest, key_problems
 from server.instances.commands.delete import accept_delete
 from server.instances.commands.lifecycle import Target, accept
 from server.instances.idempotency import Accepted, reserve_for_many
-from server.instances.queries.instances import INSTANCES_MAX, find_expected
+from server.instances.queries.bulk import INSTANCES_MAX, find_expected
 
 CONCURRENCY = 4  # database connections per request: a bulk of 100 must not block other requests
 
@@ -149,11 +149,12 @@ async def _decide(info: Info, input: InstancesInput, mutation: str) -> list[stra
             await reserve_for_many(database, request, _no_instances)
         return wanted
     try:
-        condition = input.filter.to_domain()
+        condition = input.filter.to_domain(caller)
     except GraphQLError as error:
         raise Invalid([Problem("INVALID_FILTER", error.message, ("input", "filter"))]) from None
     expected = input.expected_count or 0
-    fields = {"filter": asdict(condition), "expected_count": expected}
+    asked = {name: value for name, value in asdict(condition).items() if name != "owner_id"}  # that is the caller's
+    fields = {"filter": asked, "expected_count": expected}
     request = IdempotentRequest.of(caller, input.idempotency_key, mutation, fields)
 
     async def decide(session: AsyncSession) -> list[UUID]:

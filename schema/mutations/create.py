@@ -29,6 +29,7 @@ from schema.permissions import Requires
 from schema.types.health import HealthCheckInput
 from schema.types.lifetime import LifetimeInput
 from schema.types.machines.recovery import RecoveryInput
+from schema.types.market.wait import NoCapacityInput
 from schema.types.money import MICROS_PER_E5
 from server.conversion import convert
 from server.enums import Billing, InstanceKind, PlacementOrder, Role
@@ -129,6 +130,10 @@ class NewInstanceInput(MutationInput):
     recovery: RecoveryInput | None = strawberry.field(
         default=None, description="How it comes back after a spot reclaim or the loss of its machine. Default: not."
     )
+    on_no_capacity: NoCapacityInput | None = strawberry.field(
+        default=None,
+        description="What to do while no region has capacity. Default: refuse it.",
+    )
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
     def to_draft(self) -> drafts.CreateDraft:
@@ -169,6 +174,7 @@ class NewInstanceInput(MutationInput):
             health_check=(self.health_check or HealthCheckInput()).to_draft(),
             lifetime=None if self.lifetime is None else self.lifetime.to_domain(),
             recovery=None if self.recovery is None else self.recovery.to_domain(),
+            on_no_capacity=None if self.on_no_capacity is None else self.on_no_capacity.to_domain(),
             unreadable=tuple(unreadable),
             quote_id=None,
             max_price_drift=0.0,

@@ -7,7 +7,7 @@ import strawberry
 from schema.context import Info
 from schema.errors import Payload, RefusalsAsErrors
 from schema.inputs import Input, MutationInput
-from schema.permissions import Requires, RequiresServerAdmin
+from schema.permissions import Requires, RequiresServerAdmin, RequiresWholeProject
 from schema.types.fleet import SyncReport
 from schema.types.instance import Instance
 from schema.types.operation import Operation
@@ -61,8 +61,9 @@ class ClearCachePayload(Payload):
 @strawberry.type
 class FleetMutations:
     @strawberry.mutation(
-        description="Compare the project's instances with the provider now and correct those that differ.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+        description="Compare the project's instances with the provider now and correct those that differ. "
+        "Not for tokens with `ownInstancesOnly`.",
+        extensions=[Requires(Role.OPERATOR), RequiresWholeProject(), RefusalsAsErrors()],
     )
     async def sync_fleet(self, info: Info, input: Annotated[SyncFleetInput | None, Input] = None) -> SyncFleetPayload:
         if info.context.is_validate_only:

@@ -89,6 +89,7 @@ class JobMutations:
                 kind=None if input.kind is None else input.kind.value,
                 error_code=input.error_code,
                 project_id=info.context.caller.project_id,
+                owner_id=info.context.caller.owner_id,
                 limit=input.limit,
             )
         return RetryJobsPayload(jobs=[ids.format_job(info.context.services.seals, each) for each in job_ids])
@@ -144,12 +145,13 @@ async def _operation(session: AsyncSession, info: Info, job: queries.JobView) ->
     operation_id = job.args.get("operation_id")
     if operation_id is None:
         return None
-    return await get_operation(session, UUID(operation_id), project_id=info.context.caller.project_id)
+    return await get_operation(session, UUID(operation_id), by=info.context.caller)
 
 
 async def _own(session: AsyncSession, info: Info, id: strawberry.ID) -> queries.JobView:
+    caller = info.context.caller
     job_id = ids.parse_job(info.context.services.seals, id, ("input", "id"))
-    job = await queries.get_job(session, job_id, project_id=info.context.caller.project_id)
+    job = await queries.get_job(session, job_id, project_id=caller.project_id, owner_id=caller.owner_id)
     if job is None:
         raise NotFound("job", ("input", "id"))
     return job

@@ -25,6 +25,7 @@ from schema.permissions import Requires
 from schema.types.health import HealthCheckInput
 from schema.types.lifetime import LifetimeChange, LifetimeInput
 from schema.types.machines.recovery import RecoveryChange, StartStep
+from schema.types.market.wait import NoCapacityInput
 from server.enums import OperationKind, Role
 from server.errors import Invalid, Problem
 from server.instances import drafts
@@ -32,6 +33,7 @@ from server.instances.commands import update
 from server.instances.commands.lifecycle import accept
 from server.instances.drafts import StartDraft
 from server.instances.idempotency import Accepted
+from server.recovery.relocation import Wanted, highest_price
 
 
 @strawberry.type(description="The instance, being started.")
@@ -84,6 +86,10 @@ class StartInstanceInput(InstanceInput):
         default=False,
         description="MIGRATE and RELOCATE lose the data on the machine's own disks; without true they are refused with "
         "DATA_LOSS_NOT_ALLOWED. Network volumes keep their data.",
+    )
+    on_no_capacity: NoCapacityInput | None = strawberry.field(
+        default=None,
+        description="What to do while the provider has no capacity to start it. Default: fail.",
     )
 
 
@@ -180,6 +186,7 @@ class LifecycleMutations:
             lifetime=None if input.lifetime is None else input.lifetime.to_domain(),
             steps=tuple(input.steps),
             allow_data_loss=input.allow_data_loss,
+            on_no_capacity=None if input.on_no_capacity is None else input.on_no_capacity.to_domain(),
         )
         draft.check(info.context.services.settings.allow_private_webhooks)
         accepted = await accept(
@@ -191,6 +198,9 @@ class LifecycleMutations:
             draft=draft,
             expected_version=input.expected_version,
             default_max_duration=info.context.services.settings.default_max_duration,
+            highest_price=lambda instance: highest_price(
+                info.context.services.catalog, instance, draft.steps, Wanted(within=info.context.caller.limits.regions)
+            ),
         )
         return StartInstancePayload.of(accepted, info)
 

@@ -52,7 +52,7 @@ class InstancePayload(AcceptedInstance, Payload):
 
 async def instance_id_of(info: Info, target: Target) -> UUID:
     """For mutations without a key, where the name may be looked up first. Raises NotFound."""
-    if target.id is not None:
+    if target.id is not None and info.context.caller.owner_id is None:
         return target.id
     async with info.context.read() as session:
         return (await find_target(session, target, info.context.caller)).id

@@ -42,11 +42,17 @@ class TokenLimitsInput:
         default=None, description="Regions in which it may create and start, 1 to 100."
     )
 
+    own_instances_only: bool = strawberry.field(
+        default=False,
+        description="Whether the instances of other tokens are hidden from it, and their operations, events and costs.",
+    )
+
     def to_limits(self) -> TokenLimits:
         return TokenLimits(
             max_duration=self.max_duration,
             product_names=None if self.product_names is None else tuple(self.product_names),
             regions=None if self.regions is None else tuple(self.regions),
+            own_instances_only=self.own_instances_only,
         )
 
     def to_allowance(self) -> Allowance:

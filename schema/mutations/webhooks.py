@@ -15,7 +15,7 @@ from schema.types.event import ALL_TYPES
 from schema.types.webhook import ProjectWebhook, WebhookDelivery
 from server.clock import now
 from server.enums import Role
-from server.errors import Invalid, Problem, Refused
+from server.errors import Invalid, NotFound, Problem, Refused
 from server.webhooks import deliveries, project_webhooks, signing
 from server.webhooks.urls import url_problem
 
@@ -145,6 +145,8 @@ class WebhookMutations:
         self, info: Info, input: Annotated[RedeliverWebhookInput, Input]
     ) -> RedeliverWebhookPayload:
         delivery_id = ids.parse(ids.DELIVERY, input.id, ("input", "id"))
+        if await info.context.loaders.delivery.load(delivery_id) is None:
+            raise NotFound("delivery", ("input", "id"))
         async with info.context.write() as session:
             row = await deliveries.redeliver(session, delivery_id, project_id=info.context.caller.project_id)
         return RedeliverWebhookPayload(delivery=WebhookDelivery.of(row))

@@ -101,7 +101,7 @@ async def _read(info: Info, filter: InstanceEventFilter | ProjectEventFilter, fi
     cursors = info.context.services.cursors
     try:
         place = None if after is None else cursors.parse(after)
-        conditions = filter.to_domain()
+        conditions = filter.to_domain(info.context.caller)
         async with info.context.read_from_replica_if_fresh() as session:
             events, end, has_more = await _scan(session, info.context.caller.project_id, conditions, size, place)
             return Scan(events, end, has_more, cursors)

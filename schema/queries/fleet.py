@@ -35,7 +35,7 @@ class FleetQueries:
         merged = await fleet(
             services.database,
             services.provider_reader,
-            project_id=caller.project_id,
+            by=caller,
             include_novita_only=include_novita_only,
         )
         return Fleet.of(merged)
@@ -45,7 +45,7 @@ class FleetQueries:
         extensions=[Requires(Role.READER)],
     )
     async def fleet_stats(self, info: Info, filter: Annotated[InstanceFilter | None, Which] = None) -> FleetStats:
-        wanted = (filter or InstanceFilter()).to_domain()
+        wanted = (filter or InstanceFilter()).to_domain(info.context.caller)
         async with info.context.read() as session:
             stats = await fleet_stats(session, project_id=info.context.caller.project_id, wanted=wanted)
             return FleetStats.of(stats, info.context.state_cursor(await cursor_now(session)))

@@ -22,8 +22,6 @@ from server.instances.provider.reader import READER_COLUMNS
 from server.instances.queries import fast_page
 from server.instances.queries import instances as reads
 
-NO_FILTER = reads.InstanceFilter()
-
 
 @strawberry.type
 class InstanceQueries:
@@ -46,7 +44,7 @@ class InstanceQueries:
         if any(name_problems(name, ())):
             return None  # no instance can have such a name
         async with info.context.read() as session:
-            row = await reads.find_instance_by_name(session, name, project_id=info.context.caller.project_id)
+            row = await reads.find_instance_by_name(session, name, by=info.context.caller)
         return None if row is None else await _up_to_date(row, info)
 
     @strawberry.field(
@@ -63,7 +61,7 @@ class InstanceQueries:
         first: First = 50,
         after: After = None,
     ) -> InstanceConnection:
-        wanted = NO_FILTER if filter is None else filter.to_domain()
+        wanted = (filter or InstanceFilter()).to_domain(info.context.caller)
         order = order_by or InstanceOrderBy()
         size = check_first(first)
         place = None if after is None else parse_order_cursor(after, order.name, order.kind)

@@ -63,6 +63,7 @@ class JobQueries:
             kind=None if filter.kind is None else filter.kind.value,
             statuses=filter.statuses,
             project_id=info.context.caller.project_id,
+            owner_id=info.context.caller.owner_id,
             with_system_jobs=await info.context.is_server_admin(),
             instance_id=None if filter.instance_id is None else ids.parse_or_unused(ids.INSTANCE, filter.instance_id),
         )
@@ -85,5 +86,6 @@ class JobQueries:
         async with info.context.read() as session:
             scope = None if await info.context.is_server_admin() else caller.project_id
             return JobStats.of(
-                await queries.job_stats(session, project_id=scope), info.context.state_cursor(await cursor_now(session))
+                await queries.job_stats(session, project_id=scope, owner_id=caller.owner_id),
+                info.context.state_cursor(await cursor_now(session)),
             )

@@ -17,6 +17,7 @@ from schema.types.catalog import Product, RegistryAuthType, Template
 from schema.types.event import InstanceEvent, ProjectEvent
 from schema.types.instance import Instance
 from schema.types.job import Job
+from schema.types.market.alert import MarketAlert
 from schema.types.operation import Operation
 from schema.types.provider_job import ProviderJob
 from schema.types.spend.budget import Budget
@@ -141,6 +142,7 @@ LOADERS: dict[str, Callable[[Info, str], Awaitable[Node | None]]] = {
     ids.DELIVERY: _delivery,
     ids.BUDGET: _budget,
     ids.QUOTA: _quota,
+    ids.ALERT: MarketAlert.load,
     ids.WEBHOOK: _webhook,
     ids.TOKEN: _token,
     ids.PROJECT: _project,

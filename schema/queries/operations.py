@@ -41,11 +41,11 @@ class OperationQueries:
         first: First = 50,
         after: After = None,
     ) -> OperationConnection:
-        project_id, wanted = info.context.caller.project_id, (filter or OperationFilter()).to_domain()
+        wanted = (filter or OperationFilter()).to_domain()
         return await OperationConnection.newest_first(
             info,
             tables.OperationRow,
-            reads.conditions_on_operations(project_id, wanted),
+            reads.conditions_on_operations(info.context.caller, wanted),
             OperationEdge,
             Operation.of,
             first=first,
@@ -77,7 +77,7 @@ class OperationQueries:
             services.database,
             services.tail,
             operation_id,
-            project_id=info.context.caller.project_id,
+            by=info.context.caller,
             timeout=timeout,
         )
         return None if row is None else Operation.of(row)

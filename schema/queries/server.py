@@ -14,7 +14,7 @@ from schema.types.token import Project, Token, Viewer
 from server.conversion import convert
 from server.enums import Role
 from server.events.event import Cursor
-from server.instances.queries.instances import INSTANCES_MAX
+from server.instances.queries.bulk import INSTANCES_MAX
 from server.server_info import ClusterStatus
 from server.ssrf import PrivateAddresses
 

@@ -77,11 +77,11 @@ class WebhookQueries:
         first: First = 50,
         after: After = None,
     ) -> WebhookDeliveryConnection:
-        project_id, wanted = info.context.caller.project_id, (filter or WebhookDeliveryFilter()).to_domain()
+        wanted = (filter or WebhookDeliveryFilter()).to_domain()
         return await WebhookDeliveryConnection.newest_first(
             info,
             DeliveryRow,
-            queries.conditions_on_deliveries(project_id, wanted),
+            queries.conditions_on_deliveries(info.context.caller, wanted),
             WebhookDeliveryEdge,
             WebhookDelivery.of,
             first=first,

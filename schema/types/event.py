@@ -16,6 +16,7 @@ from schema.pagination import Connection, Edge
 from schema.types.health import InstanceHealth
 from schema.types.instance import Instance, InstanceState
 from schema.types.instance_parts import KeyValue, pairs
+from schema.types.market.alert import MarketAlert
 from schema.types.money import BillingMode
 from schema.types.operation import Operation, OperationState
 from schema.types.spend.budget import Budget
@@ -177,6 +178,10 @@ class ProjectEvent(Node):
     @strawberry.field(description="The budget of a `budget.*` event as it is now; null if it was deleted.")
     async def budget(self, info: Info) -> Budget | None:
         return await Budget.load(info, self.objects["budget"]) if "budget" in self.objects else None
+
+    @strawberry.field(description="The alert of a `market.alert` event as it is now; null if it was deleted.")
+    async def alert(self, info: Info) -> MarketAlert | None:
+        return await MarketAlert.load(info, self.objects["alert"]) if "alert" in self.objects else None
 
     @strawberry.field(description="The volume of a `volume.*` event as it is now; null if it was deleted.")
     async def volume(self, info: Info) -> Volume | None:

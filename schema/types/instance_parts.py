@@ -198,7 +198,7 @@ def _ready_timeout(row: tables.InstanceLike, *_: Any) -> timedelta | None:
 
 
 _MACHINE = ("status", "novita_id", "novita_status")
-_SEEN = ("status", "status_since", "novita_id", "observed_at")
+_SEEN = ("status", "status_reason", "status_since", "novita_id", "observed_at")
 _LIFETIME = ("lifetime_due_at", "lifetime_action", "lifetime_reason", *steps.COLUMNS)
 
 DERIVED: dict[str, Derived] = {

@@ -12,6 +12,7 @@ from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
 from schema.loaded import Loaded
+from schema.types.market.wait import CapacityWait
 from schema.types.money import BillingMode, Money
 from server.conversion import convert
 from server.db import tables
@@ -146,6 +147,17 @@ QUEUE = Loaded(
 )
 
 
+WAIT = Loaded(
+    attrgetter("capacity_wait"),
+    lambda operation: operation.row_id if _may_wait(operation) else None,
+    lambda view: None if view is None else CapacityWait.of(view),
+)
+
+
+def _may_wait(operation: "Operation") -> bool:
+    return operation.kind in (OperationKind.CREATE, OperationKind.START) and operation.status in OPEN_OPERATION
+
+
 @strawberry.type
 class OperationState:
     """The fields that come from an operation's row, which is also in events."""
@@ -246,6 +258,13 @@ class Operation(OperationState, Node):
     )
     async def queue(self, info: Info) -> QueuePlace | None:
         return await QUEUE.load(self, info)
+
+    @strawberry.field(
+        description="How a CREATE or START waits for capacity, as requested by `onNoCapacity`; null while it does not.",
+        metadata=WAIT.metadata,
+    )
+    async def wait(self, info: Info) -> CapacityWait | None:
+        return await WAIT.load(self, info)
 
     @strawberry.field(
         description="Position in the event log right before its first event: pass it as `after` to `instanceEvents` to "

@@ -72,6 +72,10 @@ class TokenLimits:
     product_names: list[str] | None = strawberry.field(description="Products that it may create and start.")
     regions: list[str] | None = strawberry.field(description="Regions in which it may create and start.")
 
+    own_instances_only: bool = strawberry.field(
+        description="Whether the instances of other tokens are hidden from it, and their operations, events and costs."
+    )
+
     @strawberry.field(description="What it may spend: the oldest budget of its own. updateBudget changes it.")
     async def budget(self, info: Info) -> Budget | None:
         row, _ = await info.context.loaders.token_allowance.load(self.token_row_id)
@@ -90,6 +94,7 @@ class TokenLimits:
             max_duration=stored.max_duration,
             product_names=None if stored.product_names is None else list(stored.product_names),
             regions=None if stored.regions is None else list(stored.regions),
+            own_instances_only=stored.own_instances_only,
         )
 
 

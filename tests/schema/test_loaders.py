@@ -1,6 +1,7 @@
 """Nested lists: a query takes the same number of statements however many rows it has."""
 
 from collections.abc import AsyncIterator, Collection
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.support.world import World, a_simulator
 
 MANY = 100
 SIZES = (1, 10, 100)
+NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 
 # The lists of the schema, and the arguments that limit each. A list that is not here has to be in WHOLE.
 LISTS = {
@@ -33,10 +35,20 @@ LISTS = {
     "volumes": lambda _, size: {"first": size},
     "budgets": lambda _, size: {"first": size},
     "quotas": lambda _, size: {"first": size},
+    "alerts": lambda _, size: {"first": size},
     "tokens": lambda _, size: {"first": size},
     "auditEvents": lambda _, size: {"first": size},
     "projects": lambda _, size: {"first": size},
     "nodes": lambda made, size: {"ids": made[:size]},
+    "market": lambda _, size: {"filter": {"productNames": [f"product {number}" for number in range(size)]}},
+    "offerHistory": lambda _, size: {
+        "productName": "product 0",
+        "region": "r",
+        "billingMode": "SPOT",
+        "bucket": 3600,
+        "since": "2026-01-01T00:00:00Z",
+        "until": (NEW_YEAR + timedelta(hours=size)).isoformat(),
+    },
 }
 # Not out of the database, or without rows here: the events of a project use the statement of `events`.
 WHOLE = {
@@ -156,6 +168,17 @@ async def _instance(world: World, number: int) -> str:
     )
     await world.execute("INSERT INTO project (id, name) VALUES (gen_random_uuid(), $1)", f"p{number}")
     await world.execute(
+        """INSERT INTO market_alert (id, project_id, gpu_count, held_for, cooldown)
+           VALUES (gen_random_uuid(), $1, 1, '30 s', '1 h')""",
+        project,
+    )
+    await world.execute(
+        """INSERT INTO offer (region, product_id, product_name, mode, gpu_count, is_available, product, seen_at,
+                              changed_at)
+           VALUES ('r', $1, $1, 'spot', 1, true, '{}', now(), now())""",
+        f"product {number}",
+    )
+    await world.execute(
         """INSERT INTO token (id, project_id, name, role, hash, hint, created_by)
            VALUES (gen_random_uuid(), $1, 't', 'READER', $2, 'abcd', $3)""",
         project,
@@ -210,8 +233,10 @@ def _document(name: str, given: dict[str, Any]) -> str:
         fields = """id ... on Instance { name env { key } health { status } webhook { url }
             openOperation { requestedBy { name project { name } } attempts { number } instance { name } } }"""
         return f"query ($ids: [ID!]!) {{ nodes(ids: $ids) {{ {fields} }} }}"
-    # Only the nodes: they are all of it.
     whole = document("query", name, QUERIES[name], given, depth=3)
+    if str(QUERIES[name].type).startswith("["):
+        return whole
+    # Only the nodes: they are all of it.
     start = whole.index("nodes {")
     head = whole[: whole.index("{ __typename")]
     return (

@@ -90,12 +90,17 @@ QUERY_TABLE: dict[str, Row] = {
     "fleet": Row(Least.READER),
     "fleetStats": Row(Least.READER),
     "spend": Row(Least.READER),
+    "market": Row(Least.READER),
+    "offerHistory": Row(
+        Least.READER, lambda _: {"productName": "RTX 4090 24GB", "region": "AS-SGP-02", "billingMode": "SPOT"}
+    ),
     "events": Row(Least.READER, lambda it: {"filter": {"ids": [it.ready, it.busy]}}),
     "job": Row(Least.READER, lambda it: {"id": it.job}),
     "jobs": Row(Least.READER, lambda it: {"filter": {"instanceId": it.busy}}),
     "jobStats": Row(Least.READER),
     "webhooks": Row(Least.READER),
     "budgets": Row(Least.READER),
+    "alerts": Row(Least.READER),
     "quotas": Row(Least.READER),
     "webhookDelivery": Row(Least.READER, lambda it: {"id": it.delivery}),
     "webhookDeliveries": Row(Least.READER, lambda it: {"filter": {"instanceId": it.ready}}),
@@ -123,6 +128,7 @@ MUTATION_TABLE: dict[str, Least] = {
     "deleteInstances": Least.OPERATOR,
     "cancelOperation": Least.OPERATOR,
     "retryOperation": Least.OPERATOR,
+    "updateWait": Least.OPERATOR,
     "syncFleet": Least.OPERATOR,
     "extendLifetime": Least.OPERATOR,
     "heartbeat": Least.OPERATOR,
@@ -154,6 +160,9 @@ MUTATION_TABLE: dict[str, Least] = {
     "updateBudget": Least.ADMIN,
     "deleteBudget": Least.ADMIN,
     "setQuota": Least.ADMIN,
+    "syncSpend": Least.ADMIN,
+    "createAlert": Least.OPERATOR,
+    "deleteAlert": Least.OPERATOR,
     "createToken": Least.ADMIN,
     "revokeToken": Least.ADMIN,
     "createProject": Least.SERVER,
@@ -172,6 +181,7 @@ SUBSCRIPTION_TABLE: dict[str, Row] = {
     "operationUpdated": Row(Least.READER, lambda it: {"id": it.operation}),
     "fleetStats": Row(Least.READER),
     "spend": Row(Least.READER),
+    "market": Row(Least.READER),
     "jobStats": Row(Least.READER),
 }
 
@@ -293,6 +303,8 @@ async def test_a_subscription_is_open_to_permitted_callers(callers: Callers, nam
                 assert (await socket.error())["code"] == expected, who
             elif name in ("instanceEvents", "projectEvents"):
                 assert await socket.is_silent(), who
+            elif name == "market":  # nothing was read yet
+                assert await socket.next(name) == [], who
             elif who == "SERVER" and given:  # what is asked for is another project's
                 assert (await socket.error())["code"].endswith("_NOT_FOUND"), who
             else:

@@ -3,13 +3,16 @@
 from typing import Any
 
 from schema import ids
-from server.enums import Role
+from server.enums import InstanceStatus, Role
 from server.simulator.routes.jobs import JOB_SECONDS
+from tests.server.account.test_objects import KINDS, create, delete
 from tests.support.api import Api
 from tests.support.lifecycle import exited
 
+AUTH = KINDS[0]
 SAVE = """mutation ($input: SaveImageInput!) { saveImage(input: $input) {
     operation { id kind action } instance { status } errors { code } } }"""
+UPGRADE = "mutation ($input: UpgradeInstanceInput!) { upgradeInstance(input: $input) { errors { code } } }"
 JOBS = "query ($id: ID) { providerJobs(instanceId: $id) { nodes { id kind status instance { id } } } }"
 CANCEL = """mutation ($input: CancelProviderJobInput!) { cancelProviderJob(input: $input) {
     job { status } errors { code } } }"""
@@ -41,3 +44,18 @@ async def test_a_job_is_seen_and_interrupted_by_its_project_only(api: Api):
 
     operation = await world.work_until_over(ids.parse(ids.OPERATION, saved["operation"]["id"]))
     assert (operation["status"], operation["error_code"]) == ("FAILED", "IMAGE_SAVE_INTERRUPTED")
+
+
+async def test_a_credential_of_another_project_is_for_no_image_that_is_saved_or_upgraded_to(api: Api):
+    auth = (await create(api, AUTH))["registryAuth"]["id"]
+    stranger, caller = await api.world.new_token("strangers", Role.ADMIN)
+    for document, mutation, status in (
+        (SAVE, "saveImage", InstanceStatus.EXITED),
+        (UPGRADE, "upgradeInstance", InstanceStatus.READY),
+    ):
+        row = await api.world.put(status, name=mutation, novita_id=mutation, project_id=caller.project_id)
+        wanted = {"id": ids.format_id(ids.INSTANCE, row.id), "image": "r.example.test/i:1", "registryAuthId": auth}
+        refused = (await api.ask(document, token=stranger, input=wanted)).data[mutation]
+        assert refused["errors"] == [{"code": "REGISTRY_AUTH_NOT_FOUND"}]
+    assert await api.world.value("SELECT count(*) FROM operation") == 0
+    assert await delete(api, AUTH, auth) == []

@@ -84,6 +84,11 @@ TRIALS: dict[str, tuple[Input, Input, str]] = {
         lambda it: {"id": it.operation},
         "OPERATION_IN_PROGRESS",
     ),
+    "updateWait": (
+        lambda it: {"operationId": it.may_wait, "priority": 60},
+        lambda it: {"operationId": it.operation, "priority": 60},
+        "INVALID_WAIT",
+    ),
     "extendLifetime": (lambda it: {"id": it.ready, "by": 3600}, lambda it: {"id": it.ready}, "INVALID_LIFETIME"),
     "heartbeat": (lambda it: {"id": it.ready}, lambda it: {"id": it.operation}, "INSTANCE_NOT_FOUND"),
     "setLifetimePolicy": (
@@ -92,6 +97,7 @@ TRIALS: dict[str, tuple[Input, Input, str]] = {
         "INVALID_LIFETIME",
     ),
     "syncFleet": (lambda _: {}, lambda _: {}, ""),
+    "syncSpend": (lambda _: {}, lambda _: {}, ""),
     "adoptInstance": (lambda it: {"novitaId": it.machine}, lambda _: {"novitaId": "nobody"}, "MACHINE_NOT_FOUND"),
     "clearCache": (lambda _: {"name": "products"}, lambda _: {"name": "nothing"}, "CACHE_NOT_FOUND"),
     "clearExpiredCache": (lambda _: {}, lambda _: {}, ""),
@@ -129,6 +135,12 @@ TRIALS: dict[str, tuple[Input, Input, str]] = {
         lambda _: {"scope": {"project": True}, "maxGpus": -1},
         "INVALID_QUOTA",
     ),
+    "createAlert": (
+        lambda _: {"productNames": ["RTX 4090 24GB"], "idempotencyKey": "key-a"},
+        lambda _: {"gpuCount": 9},
+        "INVALID_ALERT",
+    ),
+    "deleteAlert": (lambda it: {"id": it.alert}, lambda it: {"id": it.delivery}, "ALERT_NOT_FOUND"),
     "checkHealth": (
         lambda it: {"instanceId": it.ready},
         lambda it: {"instanceId": it.exited},

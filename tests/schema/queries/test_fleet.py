@@ -229,6 +229,15 @@ async def test_a_stale_instance_in_transition_is_polled_once_for_all_readers(wor
     assert world.calls(GET) == calls + 1
 
 
+async def test_one_field_of_a_stale_instance_in_transition_is_read_like_all_of_them(world: World):
+    instance_id = await _starting(world)
+    async with _client(world) as ask:
+        for field, expected in (("status", "STARTING"), ("novitaStatus", "running"), ("stale", False)):
+            await world.execute(f"UPDATE instance SET observed_at = observed_at - {AGO}, status_since = now() - {AGO}")
+            answer = await ask(f'{{ instance(id: "inst_{instance_id.hex}") {{ {field} }} }}')
+            assert answer == {"instance": {field: expected}}
+
+
 async def test_read_of_a_stale_instance_does_not_wait_for_its_locked_row(world: World):
     instance_id = await _starting(world)
     async with world.database.write() as holder, _client(world) as ask:

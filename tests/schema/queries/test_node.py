@@ -11,7 +11,7 @@ from server.queue.kinds import CleanUp
 from server.simulator.faults import Fault, FaultKind
 from server.webhooks import deliveries
 from tests.support.api import Api
-from tests.support.seed import make_provider_job, put_budget, put_quota, put_volume, put_webhook
+from tests.support.seed import make_provider_job, put_alert, put_budget, put_quota, put_volume, put_webhook
 from tests.support.waiting import until
 
 LISTED = """{
@@ -63,6 +63,7 @@ async def everything(api: Api) -> dict[str, str]:
         "Token": ids.format_id(ids.TOKEN, api.caller.token_id),
         "Budget": ids.format_id(ids.BUDGET, await put_budget(api.world, api.caller)),
         "Quota": ids.format_id(ids.QUOTA, await put_quota(api.world, api.caller)),
+        "MarketAlert": ids.format_id(ids.ALERT, await put_alert(api.world, api.caller)),
         "Volume": ids.format_id(ids.VOLUME, (await put_volume(api.world)).id),
         "WebhookDelivery": ids.format_id(ids.DELIVERY, delivery.id),
     }
