@@ -5,7 +5,6 @@ server that they do not use.
 """
 
 import gc
-import importlib.metadata
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime, timedelta
@@ -60,11 +59,19 @@ def main() -> None:
     except StartupProblem as problem:
         typer.echo(f"pilotlight: {problem}", err=True)
         sys.exit(1)
+    finally:
+        gc.freeze()  # at its end, the interpreter would look through all of it once more
+
+
+def _version() -> str:
+    import importlib.metadata
+
+    return importlib.metadata.version("pilotlight")
 
 
 def _print_version(is_requested: bool) -> None:
     if is_requested:
-        typer.echo(importlib.metadata.version("pilotlight"))
+        typer.echo(_version())
         raise typer.Exit
 
 
@@ -257,7 +264,7 @@ def doctor_command(
 @app.command()
 def version() -> None:
     """Print the version."""
-    typer.echo(importlib.metadata.version("pilotlight"))
+    typer.echo(_version())
 
 
 def _settings(**options: Any) -> "Settings":

@@ -7,6 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from mcp.server.mcpserver.exceptions import ToolError
 from pilotlight_client import NotFound, PilotlightError, Refused, RequestFailed
+from pydantic import ValidationError
 
 from server.error_codes import help_of
 
@@ -33,15 +34,27 @@ def with_refusals(
         except RequestFailed as failed:
             raise ToolError(problem(failed.code, failed.message, remedy=help_of(failed.code))) from None
         except PilotlightError as error:
-            raise ToolError(
-                problem("NOT_FOUND" if isinstance(error, NotFound) else "UNREACHABLE", str(error))
-            ) from None
+            code, remedy = (
+                ("NOT_FOUND", "list_instances shows the instances with their open operations.")
+                if isinstance(error, NotFound)
+                else ("UNREACHABLE", "Call again with the same arguments, also the same operation_key.")
+            )
+            raise ToolError(problem(code, str(error), remedy=remedy)) from None
 
     return run
 
 
 def _text(problems: Iterable[dict[str, Any]]) -> str:
     return json.dumps({"errors": list(problems)})
+
+
+def of_arguments(code: str, error: ValidationError) -> str:
+    """Arguments that do not fit the tool's schema."""
+    remedy = "Correct the argument that `path` names; the tool's input schema has its limits."
+    return _text(
+        {"code": code, "message": f"{each['msg']}.", "path": [str(part) for part in each["loc"]], "remedy": remedy}
+        for each in error.errors(include_url=False, include_context=False)
+    )
 
 
 def problem(code: str, message: str, *, path: Sequence[str] = (), remedy: str | None = None) -> str:

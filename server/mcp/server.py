@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from typing import Annotated, Any, Literal
 
-from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings as TransportSecuritySettings
@@ -15,6 +14,7 @@ from pydantic import Field
 
 from server.error_codes import help_of
 from server.mcp.problems import problem, with_refusals
+from server.mcp.strict import StrictServer
 from server.mcp.views import (
     AcceptedView,
     CandidateView,
@@ -55,9 +55,9 @@ WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempoten
 DESTROYS = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True)
 
 
-def build_server(connect: Connect, *, version: str, require_lifetime: bool) -> MCPServer:
+def build_server(connect: Connect, *, version: str, require_lifetime: bool) -> StrictServer:
     """`connect` gives the client for one call; what it refuses is the result `isError`."""
-    server: MCPServer = MCPServer("pilotlight", version=version, instructions=INSTRUCTIONS)
+    server = StrictServer("pilotlight", version=version, instructions=INSTRUCTIONS)
     tools = Tools(connect, require_lifetime=require_lifetime)
     listed: list[tuple[Callable[..., Coroutine[Any, Any, Any]], str, ToolAnnotations]] = [
         (tools.find_offers, "Find products with prices and stock", READS),
@@ -147,7 +147,9 @@ class Tools:
         idle_minutes: Annotated[
             int | None, Field(ge=5, description="End it when its GPUs are idle for so long.")
         ] = None,
-        max_price_per_hour: Annotated[Decimal | None, Field(gt=0, description="USD per hour, all GPUs.")] = None,
+        max_price_per_hour: Annotated[
+            Decimal | None, Field(gt=0, decimal_places=6, description="USD per hour, all GPUs.")
+        ] = None,
         ports: Annotated[list[int] | None, Field(description="HTTP ports to expose.")] = None,
         env: Annotated[dict[str, str] | None, Field(description="Environment variables.")] = None,
         command: str | None = None,
@@ -155,14 +157,17 @@ class Tools:
     ) -> CreatedView:
         """Create an instance. It is billed from its start until it is stopped or its lifetime ends."""
         client = self._connect(ctx)
-        if self._require_lifetime and max_duration_seconds is None:
-            policy = await client.lifetime_policy()
-            if policy.default_max_duration is None:
+        longest: float | None = max_duration_seconds
+        if longest is None:
+            # The project's default is sent as if it were given: alone, `on_end` would not be accepted.
+            default = (await client.lifetime_policy()).default_max_duration
+            longest = None if default is None else default.total_seconds()
+            if longest is None and self._require_lifetime:
                 code, message = "LIFETIME_REQUIRED", "Give max_duration_seconds: how long may it run at most?"
                 raise ToolError(problem(code, message, path=["max_duration_seconds"], remedy=help_of(code)))
         lifetime: dict[str, Any] = {"on_end": on_end}
-        if max_duration_seconds is not None:
-            lifetime["max_duration"] = max_duration_seconds
+        if longest is not None:
+            lifetime["max_duration"] = longest
         if idle_minutes is not None:
             lifetime["idle"] = {"window": idle_minutes * 60, "action": on_end}
         request = _request(product, gpu_count, regions, billing)
@@ -197,7 +202,8 @@ class Tools:
         limit: Annotated[int, Field(ge=1, le=LIST_MAX)] = 20,
     ) -> InstancesView:
         """Instances, newest first."""
-        filter: dict[str, Any] = {"statuses": statuses, "labels": labels}
+        words = [each.upper() for each in statuses or ()]
+        filter: dict[str, Any] = {"statuses": words, "labels": labels}
         found = list[InstanceView]()
         async for each in self._connect(ctx).list(**{name: value for name, value in filter.items() if value}):
             if len(found) == limit:
@@ -245,12 +251,16 @@ class Tools:
         ctx: Context[Any, Any],
         instance: Annotated[str | None, Field(description="Name or id; default: all instances.")] = None,
         after: Annotated[str | None, Field(description="Cursor of an earlier call.")] = None,
-        limit: Annotated[int, Field(ge=1, le=50)] = 20,
+        limit: Annotated[int, Field(ge=1, le=40)] = 20,  # what one query may cost
     ) -> EventsView:
         """Past events, oldest first."""
         client = self._connect(ctx)
         filter: dict[str, Any] = {} if instance is None else {"ids": [(await client.get(instance)).id]}
-        events, cursor = await client.event_page(after=after, first=limit, **filter)
+        events, cursor = await client.event_page(after=after, first=limit + 1, **filter)
+        has_more = len(events) > limit
+        if has_more:
+            events = events[:limit]
+            cursor = events[-1].cursor
         shown = [
             EventView(
                 type=each.type,
@@ -261,7 +271,7 @@ class Tools:
             )
             for each in events
         ]
-        return EventsView(events=shown, cursor=cursor)
+        return EventsView(events=shown, cursor=cursor, has_more=has_more)
 
     async def get_log(
         self,

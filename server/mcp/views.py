@@ -145,7 +145,8 @@ class EventsView(BaseModel):
     """A page of events, oldest first."""
 
     events: list[EventView]
-    cursor: str | None = Field(description="Pass it as `after` for the next page.")
+    cursor: str | None = Field(description="Pass it as `after` to continue, also for events that come later.")
+    has_more: bool = Field(description="Whether there are more now.")
 
 
 class LogView(BaseModel):

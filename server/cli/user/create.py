@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from server.cli.user import values
-from server.cli.user.exits import REFUSED, connected, fail
-from server.cli.user.output import Format, show, show_one
+from server.cli.user.exits import INTERRUPTED, REFUSED, connected, fail
+from server.cli.user.money import mounts
+from server.cli.user.output import Column, Format, chosen, show, show_one, until
 from server.cli.user.progress import follow
 from server.cli.user.reads import DETAILS
 
@@ -23,6 +24,7 @@ Product = Annotated[str | None, typer.Option(help="Product name, such as 'RTX 40
 Image = Annotated[str | None, typer.Option(help="Container image.")]
 Template = Annotated[str | None, typer.Option(help="Template id, instead of an image.")]
 Gpus = Annotated[int | None, typer.Option(help="Number of GPUs, 1 to 8.")]
+Cpu = Annotated[bool, typer.Option("--cpu", help="A machine without GPU; name a CPU product.")]
 Region = Annotated[list[str] | None, typer.Option(help="Region to try; give it several times for an order.")]
 Billing = Annotated[str | None, typer.Option(help="SPOT_THEN_ON_DEMAND, SPOT or ON_DEMAND.")]
 MaxPrice = Annotated[str | None, typer.Option(help="Most dollars per hour of the whole instance.")]
@@ -41,12 +43,24 @@ Label = Annotated[list[str] | None, typer.Option("-l", "--label", help="NAME=VAL
 Ports = Annotated[list[str] | None, typer.Option("-p", "--port", help="80 or 22/tcp; several times.")]
 
 
+WaitForCapacity = Annotated[
+    str | None, typer.Option(help="Without capacity, wait for it for so long, such as 2h, or until a time.")
+]
+Priority = Annotated[
+    int | None, typer.Option(help="While it waits for capacity, 0 to 100: the highest of the project goes first.")
+]
+
+# A quote takes the other fields of a create.
+ONLY_OF_CREATE = {"idempotency_key", "quote_id", "max_price_drift", "on_no_capacity"}
+
+
 def create(
     name: Annotated[str | None, typer.Argument(help="Name; may stand in the file.")] = None,
     product: Product = None,
     image: Image = None,
     template: Template = None,
     gpus: Gpus = None,
+    cpu: Cpu = False,
     region: Region = None,
     billing: Billing = None,
     max_price: MaxPrice = None,
@@ -54,6 +68,9 @@ def create(
     env: Env = None,
     label: Label = None,
     port: Ports = None,
+    volume: Annotated[list[str] | None, typer.Option(help="Network volume as NAME:/PATH; several times.")] = None,
+    tool: Annotated[list[str] | None, typer.Option(help="SSH or JUPYTER; several times.")] = None,
+    entrypoint: Annotated[str | None, typer.Option(help="Entrypoint instead of the image's.")] = None,
     command: Annotated[str | None, typer.Option(help="Start command.")] = None,
     registry_auth: Annotated[str | None, typer.Option(help="Id of a registry credential.")] = None,
     health_path: Annotated[str | None, typer.Option(help="Path that has to respond, such as /health.")] = None,
@@ -63,6 +80,12 @@ def create(
     heartbeat: Heartbeat = None,
     idle: Idle = None,
     on_end: OnEnd = None,
+    wait_for_capacity: WaitForCapacity = None,
+    priority: Priority = None,
+    quote_id: Annotated[
+        str | None, typer.Option(help="Quote of the same request: its machine at its price, or none.")
+    ] = None,
+    max_price_drift: Annotated[float | None, typer.Option(help="With --quote-id: how much dearer, 0 to 1.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: the same key never creates twice.")] = None,
     file: File = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check it and show the price; create nothing.")] = False,
@@ -79,6 +102,7 @@ def create(
         image=image,
         template_id=template,
         gpu_count=gpus,
+        kind="CPU" if cpu else None,
         regions=region,
         billing=billing,
         max_hourly_price=None if max_price is None else values.price(max_price),
@@ -86,23 +110,34 @@ def create(
         env=values.pairs(env),
         labels=values.pairs(label),
         ports=None if port is None else [values.port(each) for each in port],
+        tools=None if tool is None else [{"name": each.upper()} for each in tool],
+        entrypoint=entrypoint,
         command=command,
         registry_auth_id=registry_auth,
         health_check=None if health_path is None else {"path": health_path},
         webhook_url=webhook,
         lifetime=lifetime(max_duration, deadline, heartbeat, idle, on_end),
+        on_no_capacity=on_no_capacity(wait_for_capacity, priority),
+        quote_id=quote_id,
+        max_price_drift=max_price_drift,
         idempotency_key=key,
     )
     _require(given, "name", "product")
     wait = None if timeout is None else values.duration(timeout)
     with connected() as client:
+        if volume is not None:
+            given["volumes"] = mounts(client, volume)
         if dry_run:
             client.check(**given)
             _show_quote(_quote(client, given), output)
             return
         if sys.stdin.isatty() and sys.stdout.isatty() and not yes:
             _confirm(client, given)
-        accepted = client.create(**given)
+        try:
+            accepted = client.create(**given)
+        except KeyboardInterrupt:
+            shown = f"if it was accepted, it goes on and is billed; `pilotlight get {given['name']}` shows it"
+            raise fail(f"interrupted before the response: {shown}", INTERRUPTED) from None
         instance = accepted.instance if no_wait else follow(client, accepted, timeout=wait)
         show_one(instance, DETAILS, output)
 
@@ -112,10 +147,16 @@ def quote(
     image: Image = None,
     template: Template = None,
     gpus: Gpus = None,
+    cpu: Cpu = False,
     region: Region = None,
     billing: Billing = None,
     max_price: MaxPrice = None,
     disk: Disk = None,
+    max_duration: MaxDuration = None,
+    deadline: Deadline = None,
+    heartbeat: Heartbeat = None,
+    idle: Idle = None,
+    on_end: OnEnd = None,
     file: File = None,
     output: Output = None,
 ) -> None:
@@ -126,10 +167,12 @@ def quote(
         image=image,
         template_id=template,
         gpu_count=gpus,
+        kind="CPU" if cpu else None,
         regions=region,
         billing=billing,
         max_hourly_price=None if max_price is None else values.price(max_price),
         rootfs_size_gb=disk,
+        lifetime=lifetime(max_duration, deadline, heartbeat, idle, on_end),
     )
     _require(given, "product")
     with connected() as client:
@@ -149,6 +192,21 @@ def lifetime(
     }
     given = {name: value for name, value in given.items() if value is not None}
     return given or None
+
+
+def on_no_capacity(wait: str | None, priority: int | None) -> dict[str, Any] | None:
+    """What to do without capacity, of the options; None: fail."""
+    if wait is None:
+        if priority is not None:
+            raise typer.BadParameter("--priority needs --wait-for-capacity")
+        return None
+    given: dict[str, Any] = {"wait": wait_input(wait)}
+    return given if priority is None else {**given, "priority": priority}
+
+
+def wait_input(text: str) -> dict[str, Any]:
+    """2h, or a time such as 2026-12-24T18:00."""
+    return {"until": values.time_of(text)} if "-" in text else {"for": values.duration(text)}
 
 
 def _input(file: Path | None, **options: Any) -> dict[str, Any]:
@@ -192,11 +250,14 @@ def _require(given: dict[str, Any], *names: str) -> None:
 
 
 def _quote(client: "Pilotlight", given: dict[str, Any]) -> "Quote":
-    return client.quote(**{name: value for name, value in given.items() if name != "idempotency_key"})
+    return client.quote(**{name: value for name, value in given.items() if name not in ONLY_OF_CREATE})
 
 
 def _confirm(client: "Pilotlight", given: dict[str, Any]) -> None:
     offer = _quote(client, given)
+    if offer.best is None and given.get("on_no_capacity"):
+        typer.confirm(f"{given['name']}: nothing is in stock. Wait for it?", default=True, abort=True, err=True)
+        return
     if offer.best is None:
         raise fail("no region can serve this now: `pilotlight quote` shows why", REFUSED)
     ends: dict[str, Any] = given.get("lifetime") or {}
@@ -210,15 +271,21 @@ def _confirm(client: "Pilotlight", given: dict[str, Any]) -> None:
 
 
 def _show_quote(offer: "Quote", output: Format | None) -> None:
-    show(
-        offer.candidates,
-        [
-            ("RANK", lambda each: str(each.rank)),
-            ("REGION", lambda each: each.region),
-            ("BILLING", lambda each: str(each.billing_mode or "")),
-            ("PRICE/H", lambda each: str(each.price_per_hour or "")),
-            ("RESULT", lambda each: "accepted" if each.accepted else str(each.reason_code)),
-        ],
-        [("REASON", lambda each: each.reason_message or "")],
-        output,
-    )
+    match chosen(output):
+        case Format.NAME:  # for --quote-id
+            typer.echo(offer.quote_id)
+        case Format.TABLE | Format.WIDE:
+            show(offer.candidates, CANDIDATE, [("REASON", lambda each: each.reason_message or "")], output)
+            most = f", at most {offer.max_cost} in all" if offer.max_cost else ""
+            typer.echo(f"quote {offer.quote_id} holds for {until(offer.expires_at)}{most}")
+        case _:
+            show_one(offer, (), output)
+
+
+CANDIDATE: list[Column] = [
+    ("RANK", lambda each: str(each.rank)),
+    ("REGION", lambda each: each.region),
+    ("BILLING", lambda each: str(each.billing_mode or "")),
+    ("PRICE/H", lambda each: str(each.price_per_hour or "")),
+    ("RESULT", lambda each: "accepted" if each.accepted else str(each.reason_code)),
+]

@@ -50,7 +50,6 @@ def connected() -> "Generator[Pilotlight]":
         Refused,
         RequestFailed,
         Unreachable,
-        WaitTimedOut,
     )
 
     try:
@@ -82,8 +81,6 @@ def connected() -> "Generator[Pilotlight]":
         if error is not None and error.help:
             typer.echo(f"  {error.help}", err=True)
         raise typer.Exit(FAILED) from None
-    except WaitTimedOut as slow:
-        raise fail(f"{slow}. It goes on, and is billed if a machine runs.", TIMED_OUT) from None
     except BrokenPipeError:
         # The reader of our output has gone, as `head` does; Python must not try to write the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

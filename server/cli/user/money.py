@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ from server.cli.user import values
 from server.cli.user.exits import REFUSED, USAGE, connected, fail
 from server.cli.user.output import Column, Format, chosen, show, show_one
 from server.cli.user.reads import Output
+
+if TYPE_CHECKING:
+    from pilotlight_client import Pilotlight
 
 budgets = typer.Typer(no_args_is_help=True, help="Limits of what is spent.")
 volumes = typer.Typer(no_args_is_help=True, help="Network volumes.")
@@ -135,8 +138,18 @@ def remove_volume(name: Annotated[str, typer.Argument(help="Name or id.")], outp
         show([client.delete_volume(_one(client.volumes(), name).id)], VOLUME, ID, output)
 
 
+def mounts(client: "Pilotlight", texts: list[str]) -> list[dict[str, str]]:
+    """NAME:/PATH as the volumes of an instance; a volume is given by its name or id."""
+    parts = [text.partition(":") for text in texts]
+    if wrong := next((text for text, part in zip(texts, parts, strict=True) if not part[0] or not part[2]), None):
+        raise typer.BadParameter(f"{wrong!r} is not a volume; write NAME:/PATH")
+    found = list(client.volumes())
+    return [{"id": _one(found, name).id, "mount_path": path} for name, _, path in parts]
+
+
 def _one(items: Iterable[Any], name: str) -> Any:
     found = [each for each in items if name in (each.id, each.name)]
     if len(found) != 1:
-        raise fail(f"{len(found)} are called {name!r}", REFUSED)
+        many = f"{len(found)} have the name {name!r}; use an id" if found else f"there is no {name!r}"
+        raise fail(many, REFUSED)
     return found[0]

@@ -46,7 +46,7 @@ def show(items: Iterable[Any], columns: Sequence[Column], wide: Sequence[Column]
             typer.echo(_yaml([plain(item) for item in items]), nl=False)
         case Format.NAME:
             for item in items:
-                typer.echo(item.name)
+                typer.echo(_name(item))
         case Format.TABLE:
             _table(list(items), columns)
         case Format.WIDE:
@@ -63,13 +63,17 @@ def show_one(item: Any, lines: Sequence[Column], format: Format | None) -> None:
         case Format.YAML:
             typer.echo(_yaml(plain(item)), nl=False)
         case Format.NAME:
-            typer.echo(item.name)
+            typer.echo(_name(item))
         case Format.TABLE | Format.WIDE:
             shown = [(name, read(item)) for name, read in lines]
             width = max(len(name) for name, value in shown if value) + 2
             for name, value in shown:
                 if value:
                     typer.echo(f"{name + ':':<{width}}{value}")
+
+
+def _name(item: Any) -> str:
+    return getattr(item, "name", None) or item.id
 
 
 def plain(value: Any) -> Any:

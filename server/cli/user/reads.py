@@ -1,5 +1,6 @@
-"""Commands that read: ls, get, watch, events, logs, market, wait."""
+"""Commands that read: ls, get, watch, events, logs, wait."""
 
+import difflib
 import fnmatch
 import json
 from collections.abc import Sequence
@@ -142,6 +143,8 @@ def events(
     output: Output = None,
 ) -> None:
     """Follow the event log; every event once, in order."""
+    for each in type or ():
+        _check_type(each)
     with connected() as client:
         filter: dict[str, Any] = {} if type is None else {"types": type}
         if name is not None:
@@ -155,47 +158,30 @@ def events(
                 typer.echo(json.dumps(plain(event)))
 
 
+def _check_type(given: str) -> None:
+    """A misspelled type, or one that is not of instances, would be waited for in vain."""
+    from server.events.event import PROJECT_EVENTS, EventType
+
+    known = [each.value for each in EventType if each not in PROJECT_EVENTS]
+    if given not in known:
+        near = difflib.get_close_matches(given, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+        raise typer.BadParameter(f"instances have no event type {given!r}; {hint}")
+
+
 def logs(
     name: Name,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what is added.")] = False,
     system: Annotated[bool, typer.Option("--system", help="The machine's log, not the container's.")] = False,
-    tail: Annotated[int, typer.Option(help="Number of lines.")] = 200,
+    tail: Annotated[int, typer.Option(help="Number of last lines; with -f, at most 200.")] = 200,
 ) -> None:
     """Print the log of an instance."""
+    if follow and not 0 <= tail <= 200:
+        raise typer.BadParameter("with -f, --tail is 0 to 200")
     which = "SYSTEM" if system else "CONTAINER"
     with connected() as client:
         if not follow:
             typer.echo(client.log(name, which=which, tail=tail), nl=False)
             return
-        for part in client.follow_log(name, which=which):
+        for part in client.follow_log(name, which=which, tail=tail):
             typer.echo(part, nl=False)
-
-
-def market(
-    product: Annotated[str | None, typer.Argument(help="Part of a product name, such as 4090.")] = None,
-    region: Annotated[list[str] | None, typer.Option(help="Any of these regions.")] = None,
-    available: Annotated[bool, typer.Option("--available", help="Only what is in stock.")] = False,
-    output: Output = None,
-) -> None:
-    """Show products with prices per GPU and hour, cheapest first."""
-    filter: dict[str, Any] = {"name": product, "regions": region, "available_only": available}
-    with connected() as client:
-        found = client.products(**{name: value for name, value in filter.items() if value is not None})
-        far = float("inf")
-
-        def cheapest(each: Any) -> float:
-            prices = [price.amount_micros for price in (each.spot_price_per_gpu_hour, each.price_per_gpu_hour) if price]
-            return min(prices, default=far)
-
-        show(
-            sorted(found, key=cheapest),
-            [
-                ("PRODUCT", lambda each: each.name),
-                ("REGION", lambda each: each.region.code),
-                ("SPOT", lambda each: str(each.spot_price_per_gpu_hour or "")),
-                ("ON DEMAND", lambda each: str(each.price_per_gpu_hour or "")),
-                ("STOCK", lambda each: each.inventory or ("yes" if each.is_available else "none")),
-            ],
-            [("ID", lambda each: each.id), ("VRAM GB", lambda each: str(each.vram_gb or ""))],
-            output,
-        )

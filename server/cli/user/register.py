@@ -2,7 +2,7 @@
 
 import typer
 
-from server.cli.user import access, contexts, create, mcp, money, reads, verbs
+from server.cli.user import access, contexts, create, market, mcp, money, reads, verbs
 
 
 def register(app: typer.Typer, tokens: typer.Typer) -> None:
@@ -24,7 +24,8 @@ def register(app: typer.Typer, tokens: typer.Typer) -> None:
         access.ssh,
         access.cp,
         create.quote,
-        reads.market,
+        market.market,
+        market.update_wait,
         money.spend,
         mcp.mcp,
         contexts.completion,
@@ -33,6 +34,7 @@ def register(app: typer.Typer, tokens: typer.Typer) -> None:
     app.command("ps", hidden=True)(reads.ls)
     app.command("down", hidden=True)(verbs.rm)
     app.add_typer(contexts.contexts, name="context")
+    app.add_typer(market.alerts, name="alert")
     app.add_typer(money.budgets, name="budget")
     app.add_typer(money.volumes, name="volume")
     tokens.command("list")(contexts.list_tokens)

@@ -18,9 +18,12 @@ from server.cli.user.create import (
     NoWait,
     OnEnd,
     Ports,
+    Priority,
     Timeout,
+    WaitForCapacity,
     Yes,
     lifetime,
+    on_no_capacity,
 )
 from server.cli.user.exits import FAILED, REFUSED, USAGE, connected, fail
 from server.cli.user.output import Format, show, show_one
@@ -35,9 +38,18 @@ Names = Annotated[list[str], typer.Argument(help="Names or ids; * and ? match se
 GONE = ("DELETED", "DELETING")
 
 
-def start(name: Name, no_wait: NoWait = False, timeout: Timeout = None, output: Output = None) -> None:
+def start(
+    name: Name,
+    wait_for_capacity: WaitForCapacity = None,
+    priority: Priority = None,
+    no_wait: NoWait = False,
+    timeout: Timeout = None,
+    output: Output = None,
+) -> None:
     """Start a stopped instance."""
-    _act(name, lambda client: client.start(name), no_wait=no_wait, timeout=timeout, output=output)
+    without = on_no_capacity(wait_for_capacity, priority)
+    given: dict[str, Any] = {} if without is None else {"on_no_capacity": without}
+    _act(name, lambda client: client.start(name, **given), no_wait=no_wait, timeout=timeout, output=output)
 
 
 def restart(name: Name, no_wait: NoWait = False, timeout: Timeout = None, output: Output = None) -> None:
@@ -154,9 +166,10 @@ def _act_on_all(names: list[str], verb: str, call: "Callable[[Pilotlight, str], 
                 typer.echo(f"pilotlight: {instance.name}: {refused}", err=True)
                 code = REFUSED
         results: list[Instance] = []
-        for each in accepted:
+        for at, each in enumerate(accepted, 1):
             try:
-                results.append(each.instance if how.no_wait else follow(client, each, timeout=limit))
+                also = accepted[at:]
+                results.append(each.instance if how.no_wait else follow(client, each, timeout=limit, also=also))
             except OperationFailed as failed:
                 typer.echo(f"pilotlight: {each.instance.name}: {failed}", err=True)
                 code = FAILED

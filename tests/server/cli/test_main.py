@@ -1,10 +1,13 @@
 """The `pilotlight` command: what it prints, and what it imports to do so."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 
 import pytest
+
+from tests.support.processes import free_port
 
 HEAVY = {"strawberry", "graphql", "sqlalchemy", "aiohttp", "pydantic", "uvloop", "schema.root", "server.config"}
 RUN = """
@@ -15,6 +18,16 @@ try:
 finally:
     print(*sorted(sys.modules), file=sys.stderr)
 """
+
+
+def test_a_command_for_users_imports_no_part_of_the_server():
+    env = {"PATH": os.environ["PATH"], "PILOTLIGHT_RETRY_FOR": "0", "PILOTLIGHT_TOKEN": "pl_x"}
+    env["PILOTLIGHT_URL"] = f"http://127.0.0.1:{free_port()}"
+    done = subprocess.run([sys.executable, "-c", RUN, "ls"], capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 5
+    # The command line reads its options with pydantic, and the client asks with aiohttp.
+    assert not (HEAVY - {"aiohttp", "pydantic"}) & set(done.stderr.split())
+    assert "pilotlight_client.aio" in done.stderr.split()
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -69,7 +70,7 @@ async def refusal(client: Client, tool: str, /, **arguments: Any) -> list[dict[s
     result = await client.call_tool(tool, arguments)
     assert result.is_error
     text = "".join(part.text for part in result.content if part.type == "text")
-    return json.loads(text[text.index("{") :])["errors"]
+    return json.loads(text)["errors"]
 
 
 @pytest.mark.parametrize("transport", [over_http, over_stdio])
@@ -113,8 +114,11 @@ async def test_every_tool_can_be_called(running: Up, transport: Any):
         until = datetime.now(UTC) + timedelta(hours=9)
         extended = await use("extend_lifetime", instance=name, until=until.isoformat())
         assert datetime.fromisoformat(extended["ends_at"]) == until
-        events = await use("get_events", instance=name)
-        assert events["events"][0]["type"] == "instance.created"
+        whole = await use("get_events", instance=name, limit=40)
+        first = await use("get_events", instance=name, limit=1)
+        rest = await use("get_events", instance=name, limit=len(whole["events"]), after=first["cursor"])
+        assert (first["events"][0]["type"], whole["has_more"], first["has_more"]) == ("instance.created", False, True)
+        assert [*first["events"], *rest["events"]][: len(whole["events"])] == whole["events"]
         assert (await use("get_log", instance=name))["text"] != ""
         assert (await use("get_spend"))["total"].endswith(" USD")
         for verb in ("stop_instance", "start_instance", "delete_instance"):
@@ -134,7 +138,12 @@ async def test_a_create_without_a_longest_run_is_refused_unless_the_policy_has_o
         finally:
             await ask(running, "mutation { setLifetimePolicy(input: {defaultMaxDuration: null}) { errors { code } } }")
         assert created["max_cost"] is not None
+        instance = await call(client, "get_instance", instance=given["name"])
+        async with AsyncPilotlight(running.graphql_url, running.token) as other:
+            lifetime = (await other.get(instance["id"])).lifetime
         await call(client, "delete_instance", operation_key=str(uuid4()), instance=given["name"])
+    assert lifetime is not None
+    assert (lifetime.on_end, lifetime.max_duration) == ("DELETE", timedelta(hours=1))
 
 
 async def test_instances_without_an_end_are_created_if_the_setting_says_so(api: Api):
@@ -174,6 +183,52 @@ async def test_a_refusal_has_code_path_and_remedy(running: Up):
         assert missing["code"] == "NOT_FOUND"
 
 
+async def test_arguments_that_do_not_fit_are_refused_in_the_same_form(running: Up):
+    async with over_http(running) as client:
+        given: dict[str, Any] = {"operation_key": "c", "name": "x", "product": PRODUCT, "image": "nginx"}
+        (unknown,) = await refusal(client, "create_instance", max_price=0.2, max_duration_seconds=600, **given)
+        assert (unknown["code"], unknown["path"]) == ("INVALID_ARGUMENT", ["max_price"])
+        assert unknown["remedy"] == "Did you mean max_price_per_hour?"
+        missing = await refusal(client, "delete_instance")
+        assert [each["path"] for each in missing] == [["operation_key"], ["instance"]]
+        for wrong in ({"gpu_count": 9}, {"max_price_per_hour": 0.1234567}):
+            (error,) = await refusal(client, "create_instance", max_duration_seconds=600, **given, **wrong)
+            assert (error["code"], error["path"]) == ("INVALID_ARGUMENT", list(wrong))
+            assert error["remedy"]
+        tools = (await client.list_tools()).tools
+        assert [each.name for each in tools if each.input_schema["additionalProperties"]] == []
+
+
+async def test_a_wait_has_an_end_and_says_to_call_again(running: Up):
+    name = f"agent-{uuid4().hex[:8]}"
+    given: dict[str, Any] = {"product": PRODUCT, "image": "nginx", "max_duration_seconds": 600}
+    async with over_http(running) as client:
+        (too_long,) = await refusal(client, "wait_for", operation_id="op_x", seconds=45.1)
+        assert too_long["path"] == ["seconds"]
+        created = await call(client, "create_instance", operation_key=str(uuid4()), name=name, **given)
+        operation = created["operation"]["id"]
+        waited = await call(client, "wait_for", operation_id=operation, seconds=0)
+        assert (waited["is_over"], waited["call_again"]) == (False, True)
+        waited = await call(client, "wait_for", operation_id=operation)
+        assert (waited["is_over"], waited["call_again"]) == (True, False)
+        listed = await call(client, "list_instances", statuses=["ready"], limit=100)
+        assert name in [each["name"] for each in listed["instances"]]
+        await call(client, "delete_instance", operation_key=str(uuid4()), instance=name)
+
+
+async def test_a_repeated_delete_by_name_is_answered_as_the_first_was(running: Up):
+    name, key = f"agent-{uuid4().hex[:8]}", str(uuid4())
+    given: dict[str, Any] = {"name": name, "product": PRODUCT, "image": "nginx", "max_duration_seconds": 600}
+    async with over_http(running) as client:
+        await call(client, "create_instance", operation_key=str(uuid4()), **given)
+        first = await call(client, "delete_instance", operation_key=key, instance=name)
+        await call(client, "wait_for", operation_id=first["operation"]["id"])
+        again = await call(client, "delete_instance", operation_key=key, instance=name)
+        (unknown,) = await refusal(client, "delete_instance", operation_key=str(uuid4()), instance=name)
+    assert (again["operation"]["id"], again["replayed"]) == (first["operation"]["id"], True)
+    assert unknown["code"] == "NOT_FOUND"
+
+
 async def test_callers_without_a_valid_token_or_of_another_origin_get_nothing(running: Up):
     async with aiohttp.ClientSession() as session:
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -210,6 +265,7 @@ async def test_calls_whose_answers_are_cut_make_one_machine_per_key(running: Up)
     calls = int(os.environ.get("MCP_CALLS", "30"))
     keys = [str(uuid4()) for _ in range(calls // 3)]
     simulator = running.ready["simulatorUrl"]
+    # The simulator has 80 of them in all regions: with more keys, the rest would fail for want of stock.
     await control(simulator, "stock", {"productId": "4090.16c62g", "clusterId": "us-ca-6", "free": calls})
     before = await made(simulator)
     port = urlsplit(running.graphql_url).port
@@ -229,11 +285,15 @@ async def test_calls_whose_answers_are_cut_make_one_machine_per_key(running: Up)
             proxy.mend()
     async with AsyncPilotlight(running.graphql_url, running.token) as client:
         found = [each async for each in client.list(name_starts_with="m-")]
-        assert len(found) == len(keys)
+        assert sorted(each.name for each in found) == sorted(f"m-{key[:13]}" for key in keys)
         for each in found:
             if each.open_operation is not None:
                 await client.wait(each.open_operation.id, timeout=120)
+        machines = [(await client.get(each.id)).machines for each in found]
+        assert [len(each) for each in machines] == [1] * len(keys)  # one per key, and the simulator made no other
+        assert len({each[0].novita_id for each in machines}) == len(keys)
         assert await made(simulator) == before + len(keys)
+        sys.stdout.write(f"{calls} calls, a third cut: {len(machines)} machines for {len(keys)} keys\n")
         await asyncio.gather(*(client.delete(each.id) for each in found))
 
 

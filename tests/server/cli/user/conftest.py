@@ -16,10 +16,21 @@ from tests.support.processes import PILOTLIGHT, Up, up
 
 NOT_SET = dict.fromkeys(("PILOTLIGHT_URL", "PILOTLIGHT_TOKEN", "PILOTLIGHT_CONTEXT", "NO_COLOR"))
 VARIABLE = [
-    (r"(?m)^! \S+: [A-Z]+ (?!OVER)[A-Z_]+ \d+ %.*\n", ""),  # which steps are seen on the way is a matter of time
+    # Which steps are seen on the way is a matter of time.
+    (r"(?m)^! \S+: [A-Z]+ (?!OVER|.*waits for capacity)[A-Z_]+ \d+ %.*\n", ""),
     (r"(?m)^\d{4}-\d\d-\d\d .*\n", ""),  # days of `spend`, which other tests fill
+    (r"(?m)^\d{4}-\d\d-\d\dT\d\d:\d\d[+-].*\n", ""),  # parts of a history begin at whole hours
     (r"step \d+", "step <number>"),
-    (r"\b(inst|op|prod|tok|job)_[0-9a-f-]{16,}", r"<\1>"),
+    (r"\bqte_[\w-]{40,}", "<quote>"),
+    (r"\b(inst|op|prod|tok|job|alr|bud|vol|evt)_[0-9a-f-]{16,}", r"<\1>"),
+    (r'("(?:amountMicros|attempts|latency|version)": )[\d.]+', r"\1<number>"),
+    (r'("(?:cursor|hint|novitaId|productId|version)": ?)"[^"]*"', r"\1<text>"),
+    (r'"exhaustsAt": .*', '"exhaustsAt": <null or time>'),
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d[+-]\d\d:\d\d", "<time>"),
+    (
+        r"(?m)(^! .*CREATE) .*(waits for capacity until <time>: number \d+).*\n(?:! .* waits for capacity .*\n)*",
+        r"\1 \2\n",
+    ),
     (r"\d{4}-\d\d-\d\dT[0-9:.]+\+00:00", "<time>"),
     (r"http://127\.0\.0\.1:\d+(/graphql)?", "<url>"),
     (r"\b\d+(\.\d+)? USD", "<price>"),
@@ -45,6 +56,14 @@ class Ran:
         for pattern, word in VARIABLE:
             text = re.sub(pattern, word, text)
         return re.sub(r" {2,}", "  ", text)
+
+
+def compare(story: str, told: str) -> None:
+    """With the stored transcript."""
+    stored = Path(__file__).parent / "transcripts" / f"{story}.txt"
+    if os.environ.get("UPDATE_TRANSCRIPTS"):
+        stored.write_text(told)
+    assert told == stored.read_text()
 
 
 Run = Callable[..., Awaitable[Ran]]

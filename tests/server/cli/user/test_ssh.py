@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.cli.user.conftest import Ran, compare
 from tests.support.api import Api
 from tests.support.machines import make_running
 from tests.support.other_environment import python_with, run_program
@@ -16,6 +18,14 @@ from tests.support.processes import PILOTLIGHT
 
 PROGRAM = Path(__file__).parent / "programs" / "ssh_server.py"
 PASSWORD = "pw-of-this-start 'quoted' $HOME"
+
+STORY = [
+    "ssh box -- sh -c 'echo out; echo err >&2; exit 7'",
+    "ssh nothing",
+    "cp {here}/weights.bin box:/weights.bin",
+    "cp box:/weights.bin {here}/back.bin",
+    "cp box:/nothing {here}/back.bin",
+]
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh") is None, reason="ssh is not installed")
 
@@ -59,20 +69,20 @@ async def test_a_command_runs_there_and_files_are_copied_both_ways(api: Api, pyt
     (here / "data").mkdir(parents=True)
     content = os.urandom(300_000)
     (here / "data" / "weights.bin").write_bytes(content)
+    (here / "weights.bin").write_bytes(content)
+    lines = list[str]()
     async with ssh_server(python, there) as port:
         await machine_at(api, port)
+        for command in STORY:
+            ran = Ran(*await user(api, *shlex.split(command.format(here=here))))
+            text = ran.text.replace(str(here), "{here}").replace(shutil.which("scp") or "", "scp")
+            lines.append(f"$ pilotlight {command}\n{text}")
+        folder = await user(api, "cp", str(here / "data"), "box:/copied")
 
-        ran = await user(api, "ssh", "box", "--", "sh", "-c", 'echo "out $0"; echo err >&2; exit 7', "a b")
-        up = await user(api, "cp", str(here / "data"), "box:/copied")
-        down = await user(api, "cp", "box:/copied/weights.bin", str(here / "back.bin"))
-        missing = await user(api, "cp", "box:/nothing", str(here))
-
-    assert ran == (7, "out a b\n", "err\n")
-    assert (up[0], down[0]) == (0, 0), (up, down)
+    compare("machine", "\n".join(lines))
+    assert folder[0] == 0, folder
     assert (there / "copied" / "weights.bin").read_bytes() == content
     assert (here / "back.bin").read_bytes() == content
-    assert missing[0] != 0
-    assert "No such file" in missing[2]
 
 
 async def test_another_key_of_the_same_address_is_accepted_and_none_is_kept(api: Api, python: Path, tmp_path: Path):

@@ -7,19 +7,28 @@ import pty
 import re
 import signal
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
 import yaml
-from pilotlight_client import AsyncPilotlight
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from pilotlight_client import AsyncPilotlight, Money
 from typer.main import get_command
 
 from server.cli.main import app
 from server.cli.user.exits import REFUSED, UNREACHABLE, UNREACHABLE_CODES, exit_code
-from server.error_codes import BY_CODE
+from server.cli.user.progress import describe
+from server.error_codes import BY_CODE, requests
 from tests.server.cli.user.conftest import Run, Start
+from tests.support.fault_proxy import FaultProxy
 from tests.support.processes import PILOTLIGHT, ROOT, Up, control, free_port, made
+from tests.support.waiting import until
 
 # docs/operating.md has these.
 SERVER_COMMANDS = {
@@ -81,6 +90,24 @@ async def test_the_same_key_creates_once(run: Run, running: Up):
     await run("rm", name)
 
 
+async def test_a_quote_is_created_at_its_price_or_not_at_all(run: Run, running: Up):
+    name, before = new_name(), await made(running.ready["simulatorUrl"])
+    wanted = ("--product", "RTX 4090 24GB", "--max-duration", "4h")
+    offer = json.loads((await run("quote", *wanted)).printed)
+    assert (offer["best"]["rank"], offer["maxCost"]["currency"]) == (1, "USD")
+    held = (await run("quote", *wanted, "-o", "name")).printed.strip()
+
+    other = await run(*CREATE, name, "--max-duration", "5h", "--quote-id", held)
+    assert (other.code, "QUOTE_MISMATCH" in other.said) == (1, True)
+    assert await made(running.ready["simulatorUrl"]) == before
+    created = await run(*CREATE, name, "--max-duration", "4h", "--quote-id", held, "--max-price-drift", "0.1")
+    assert created.code == 0, created.said
+
+    instance = json.loads(created.printed)
+    assert (instance["region"], instance["billingMode"]) == (offer["best"]["region"], offer["best"]["billingMode"])
+    assert (await run("rm", name)).code == 0
+
+
 async def test_a_pattern_stops_and_removes_all_that_match_if_confirmed(run: Run):
     prefix = new_name()
     names = sorted(f"{prefix}-{number}" for number in range(3))
@@ -111,15 +138,118 @@ async def test_ctrl_c_while_waiting_names_what_goes_on(run: Run, start: Start, r
         await control(running.ready["simulatorUrl"], "faults", {"faults": []})
 
     assert waiting.returncode == 130
-    assert f"CREATE of {name} goes on" in said.decode()
+    assert f"CREATE of {name} goes on, not billed now." in said.decode()
     assert f"pilotlight rm {name}" in said.decode()
     assert (await run("rm", name)).code == 0
+
+
+async def test_ctrl_c_before_the_response_says_that_it_may_have_been_accepted(run: Run, start: Start, running: Up):
+    name = new_name()
+    async with FaultProxy(urlsplit(running.graphql_url).port or 0) as proxy:
+        proxy.silence(up=False)
+        env = {"PILOTLIGHT_URL": f"http://127.0.0.1:{proxy.port}", "PILOTLIGHT_TOKEN": running.token}
+        asking = await start(*CREATE, name, env=env)
+
+        async def is_accepted() -> bool:
+            return (await run("get", name)).code == 0
+
+        await until(is_accepted, pause=0.1)
+        asking.send_signal(signal.SIGINT)
+        _, said = await asyncio.wait_for(asking.communicate(), 60)
+
+    assert asking.returncode == 130
+    assert f"`pilotlight get {name}` shows it" in said.decode()
+    assert (await run("wait", name)).code == 0
+    assert (await run("rm", name)).code == 0
+
+
+async def test_ctrl_c_names_every_instance_that_goes_on(run: Run, start: Start, running: Up):
+    prefix = new_name()
+    names = [f"{prefix}-{number}" for number in range(2)]
+    for name in names:
+        await run(*CREATE, name, "--no-wait")
+    for name in names:
+        await run("wait", name)
+    await control(running.ready["simulatorUrl"], "faults", {"faults": [{"kind": "latency", "seconds": 3}]})
+    try:
+        waiting = await start("stop", f"{prefix}-*", "--yes")
+        assert waiting.stderr is not None
+        await waiting.stderr.readline()
+        waiting.send_signal(signal.SIGINT)
+        _, said = await asyncio.wait_for(waiting.communicate(), 60)
+    finally:
+        await control(running.ready["simulatorUrl"], "faults", {"faults": []})
+    assert waiting.returncode == 130
+    named = re.findall(r"STOP of (\S+) goes on, billed at 0\.\d+ USD an hour\.", said.decode())
+    assert sorted(named) == names
+    assert (await run("rm", f"{prefix}-*", "--yes")).code == 0
+
+
+def test_the_line_of_a_wait_has_phase_region_refusal_price_and_next_end():
+    tried: Any = SimpleNamespace(region="EU-GB-01", price_per_hour=Money(350_000), reason_code="OUT_OF_STOCK")
+    nothing = dict.fromkeys(("queue", "wait", "last_error", "estimated_ready_at", "finished_at"))
+    operation: Any = SimpleNamespace(kind="CREATE", phase="PLACING", progress=10, attempts=[tried], **nothing)
+    limits: Any = SimpleNamespace(on_end="DELETE", max_duration=timedelta(hours=4), next=None)
+    tells = "web: CREATE PLACING 10 %, EU-GB-01 at 0.35 USD/h: OUT_OF_STOCK"
+
+    assert describe("web", operation, limits) == f"{tells}, DELETE after 4h"
+    limits.next = SimpleNamespace(action="DELETE", at=datetime.now(UTC) + timedelta(hours=3, minutes=59, seconds=50))
+    assert describe("web", operation, limits) == f"{tells}, DELETE in 3h 59m"
+    end = datetime(2030, 1, 1, 12, tzinfo=UTC)
+    operation.wait = SimpleNamespace(until=end, position=2, blocked_by="CAPACITY")
+    at = end.astimezone().isoformat(sep=" ", timespec="minutes")
+    assert f"10 %, waits for capacity until {at}: number 2, CAPACITY, EU-GB-01" in describe("web", operation, limits)
+    operation.kind = "STOP"
+    assert "DELETE" not in describe("web", operation, limits)
+
+
+async def test_a_create_mounts_volumes_by_name_and_takes_tools_and_an_entrypoint(run: Run):
+    name = new_name()
+    made = await run("volume", "create", name, "--region", "AS-SGP-02", "--size", "10")
+    (volume,) = json.loads(made.printed)
+
+    async def is_there() -> bool:
+        return json.loads((await run("volume", "ls", "-o", "json")).printed)[0]["status"] == "AVAILABLE"
+
+    await until(is_there, pause=0.1)
+    options = ("--volume", f"{name}:/data", "--tool", "ssh", "--entrypoint", "sh", "--command", "-c true", "--no-wait")
+    created = await run(*CREATE, name, *options)
+    assert created.code == 0, created.said
+    instance = json.loads(created.printed)
+    assert instance["volumes"] == [{"mountPath": "/data", "volumeId": volume["id"]}]
+    assert [each["name"] for each in instance["tools"]] == ["SSH"]
+    assert (instance["entrypoint"], instance["regions"]) == ("sh", ["AS-SGP-02"])
+    malformed = await run(*CREATE, "x", "--volume", name)
+    assert (malformed.code, "NAME:/PATH" in malformed.said) == (2, True)
+    missing = await run(*CREATE, "x", "--volume", "nothing:/data")
+    assert (missing.code, "there is no 'nothing'" in missing.said) == (1, True)
+    await run("rm", name)
+    await run("volume", "rm", name)
+
+
+async def test_logs_of_the_container_and_of_the_machine_are_followed(run: Run, start: Start):
+    name = new_name()
+    await run(*CREATE, name)
+
+    for which in ((), ("--system",)):
+        following = await start("logs", name, "-f", *which)
+        assert following.stdout is not None
+        line = (await asyncio.wait_for(following.stdout.readline(), 60)).decode()
+        here = (await run("logs", name)).printed.splitlines()  # a line for the run, then its steps
+        wanted = "started nginx, run 1" if which else f"working, step {len(here) + 1}"
+        while wanted not in line:
+            line = (await asyncio.wait_for(following.stdout.readline(), 60)).decode()
+            assert line
+        following.send_signal(signal.SIGINT)
+        _, said = await asyncio.wait_for(following.communicate(), 60)
+        assert (following.returncode, said) == (130, b"")
+    await run("rm", name)
 
 
 async def test_a_wait_that_is_too_short_has_its_own_exit_code(run: Run):
     name = new_name()
     ran = await run(*CREATE, name, "--timeout", "0.01s")
-    assert (ran.code, "It goes on" in ran.said) == (4, True)
+    assert (ran.code, f"CREATE of {name} goes on, not billed now." in ran.said) == (4, True)
     assert (await run("wait", name)).code == 0
     assert (await run("rm", name)).code == 0
 
@@ -242,9 +372,30 @@ async def test_ssh_passes_the_password_by_askpass_only(run: Run, start: Start, r
 
 
 def test_every_error_code_of_the_server_has_an_exit_code_and_a_remedy():
-    assert set(BY_CODE) >= UNREACHABLE_CODES
-    assert {exit_code(code) for code in BY_CODE} == {REFUSED, UNREACHABLE}
+    later = {each.code for each in requests.CODES if each.retryable} - {"PERSISTED_QUERY_NOT_FOUND"}
+    assert later | {"UNAUTHENTICATED", "UNKNOWN_HOST", "INTERNAL"} == UNREACHABLE_CODES
+    assert {code: exit_code(code) for code in BY_CODE} == {
+        code: UNREACHABLE if code in UNREACHABLE_CODES else REFUSED for code in BY_CODE
+    }
     assert [code for code, each in BY_CODE.items() if not each.help] == []
+
+
+async def test_each_error_of_a_request_ends_with_its_code_exit_code_and_remedy(run: Run):
+    asked = list[str]()
+
+    async def answer(request: web.Request) -> web.Response:
+        extensions = {"code": asked[-1], "retryable": bool(BY_CODE[asked[-1]].retryable)}
+        return web.json_response({"errors": [{"message": "No.", "extensions": extensions}]})
+
+    app = web.Application()
+    app.router.add_post("/graphql", answer)
+    async with TestServer(app) as server:
+        env = {"PILOTLIGHT_URL": str(server.make_url("")), "PILOTLIGHT_TOKEN": "pl_x", "PILOTLIGHT_RETRY_FOR": "0"}
+        for each in requests.CODES:
+            asked.append(each.code)
+            ran = await run("ls", env=env)
+            expected = UNREACHABLE if each.code in UNREACHABLE_CODES else REFUSED
+            assert (ran.code, ran.said) == (expected, f"pilotlight: {each.code}: No.\n  {BY_CODE[each.code].help}\n")
 
 
 async def test_completion_knows_commands_and_instances(run: Run, start: Start):
@@ -257,24 +408,30 @@ async def test_completion_knows_commands_and_instances(run: Run, start: Start):
     await run("rm", name)
 
 
-async def test_a_list_costs_less_than_half_a_second_of_cpu(user_env: dict[str, str], tmp_path: Path):
+async def test_a_list_costs_less_than_half_a_second_of_cpu(run: Run, user_env: dict[str, str], tmp_path: Path):
     """The least of five: a busy machine only adds to what the command itself takes."""
 
     def cost() -> float:
-        command = [*PILOTLIGHT, "ls", "no-such-*"]
-        process = subprocess.Popen(command, cwd=tmp_path, env=user_env, stdout=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)  # of this process alone
+        command = [*PILOTLIGHT, "ls", "-o", "name"]
+        printed = tmp_path / "printed"
+        with printed.open("w") as file:
+            process = subprocess.Popen(command, cwd=tmp_path, env=user_env, stdout=file)
+            _, status, used = os.wait4(process.pid, 0)  # of this process alone
         process.returncode = os.waitstatus_to_exitcode(status)
         assert process.returncode == 0
+        assert name in printed.read_text().splitlines()
         return used.ru_utime + used.ru_stime
 
+    name = new_name()
+    await run(*CREATE, name, "--no-wait")
     costs = list[float]()
     while len(costs) < 5 and min(costs, default=1.0) >= 0.5:
         costs.append(await asyncio.to_thread(cost))
+    await run("rm", name)
     assert min(costs) < 0.5, costs
 
 
 def test_every_command_is_on_the_page_and_no_other():
     commands = {name for name, command in get_command(app).commands.items() if not command.hidden}  # type: ignore[attr-defined]
     page = (ROOT / "docs" / "cli.md").read_text()
-    assert set(re.findall(r"^\| `pilotlight ([a-z]+)", page, re.MULTILINE)) == commands - SERVER_COMMANDS
+    assert set(re.findall(r"^\| `pilotlight ([a-z-]+)", page, re.MULTILINE)) == commands - SERVER_COMMANDS
