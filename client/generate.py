@@ -4,6 +4,7 @@ models.py, inputs.py and documents.py come from the schema and from operations.g
 """
 
 import ast
+import keyword
 import re
 import subprocess
 import sys
@@ -33,6 +34,7 @@ SDL = HERE.parent / "schema" / "schema.graphql"
 
 # Fields that would lead round in a circle, or that no method of the client needs.
 SKIPPED = {
+    "CapacityWait": {"offers"},  # of every operation of a page: more than a request may cost
     "Instance": {"operations"},
     "InstanceEvent": {"instance", "operation", "causedBy"},
     "InstanceSnapshot": set[str](),
@@ -64,6 +66,9 @@ ARGUMENTS = {
     "ListFilter": ("InstanceFilter", set[str]()),
     "ProductArguments": ("ProductFilter", set[str]()),
     "BudgetArguments": ("CreateBudgetInput", {"validateOnly"}),
+    "WaitArguments": ("UpdateWaitInput", {"operationId", "validateOnly"}),
+    "OfferFilter": ("MarketFilter", set[str]()),
+    "AlertArguments": ("CreateAlertInput", {"validateOnly"}),
     "SpendArguments": ("SpendFilter", set[str]()),
     "EventFilter": ("InstanceEventFilter", set[str]()),
 }
@@ -212,7 +217,7 @@ def models(schema: GraphQLSchema) -> str:
         "from dataclasses import dataclass",
         "from datetime import datetime, timedelta",
         "from enum import Enum",
-        "from pilotlight_client.values import Money",
+        "from pilotlight_client.values import Model, Money",
         "",
     ]
     for kind in enums(schema, kinds):
@@ -224,15 +229,16 @@ def models(schema: GraphQLSchema) -> str:
         is_error = any(each.name == "MutationError" for each in getattr(kind, "interfaces", ()))
         if is_error:
             errors.append(kind.name)
-        base = "(MutationError)" if is_error else ""
+        base = "MutationError" if is_error else "Model"
         lines += [
-            "@dataclass(frozen=True, kw_only=True)",
-            f"class {kind.name}{base}:",
+            "@dataclass(frozen=True, kw_only=True, eq=False, repr=False)",
+            f"class {kind.name}({base}):",
             f'    """{kind.description}"""',
             "",
         ]
         for name, field in selected_fields(kind):
-            lines.append(f"    {snake(name)}: {python_type(field.type)}")
+            python_name = f"{snake(name)}_" if keyword.iskeyword(name) else snake(name)
+            lines.append(f"    {python_name}: {python_type(field.type)}")
             lines.append(f'    """{(field.description or "").strip()}"""')
         lines.append("")
     names = ", ".join(f'"{name}": {name}' for name in errors)
@@ -300,7 +306,7 @@ def inputs(schema: GraphQLSchema) -> str:
         "from decimal import Decimal",
         "from typing import Literal",
         "from typing_extensions import Required, TypedDict",
-        "from pilotlight_client.values import Money",
+        "from pilotlight_client.values import Model, Money",
         "",
     ]
     lines.insert(-2, f"from pilotlight_client.models import {', '.join(kind.name for kind in enums(schema, []))}")
@@ -317,7 +323,7 @@ def inputs(schema: GraphQLSchema) -> str:
 
 def input_class(name: str, kind: GraphQLInputObjectType, filled: set[str]) -> list[str]:
     fields = {each: field for each, field in kind.fields.items() if each not in filled}
-    if any(each == "in" for each in fields):  # a keyword: only the functional form can have it
+    if any(keyword.iskeyword(each) for each in fields):  # a keyword: only the functional form can have it
         items = ", ".join(f'"{snake(each)}": {input_type(field.type)!r}' for each, field in fields.items())
         return [f'{name} = TypedDict("{name}", {{{items}}}, total=False)', f'"""{kind.description}"""', ""]
     lines = [f"class {name}(TypedDict, total=False):", f'    """{kind.description}"""', ""]

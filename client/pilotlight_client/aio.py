@@ -99,19 +99,25 @@ class AsyncPilotlight(AsyncRequests):
                 await pauses.wait(failed)
 
     async def follow_log(
-        self, instance: str, *, which: Literal["CONTAINER", "SYSTEM"] = "CONTAINER"
+        self, instance: str, *, which: Literal["CONTAINER", "SYSTEM"] = "CONTAINER", tail: int = 200
     ) -> AsyncIterator[str]:
-        """The last lines of a log, then what is added, until the connection ends."""
+        """The last lines of a log, at most 200, then what is added, until the connection ends."""
         variables = {"instanceId": await self._id_of(instance), "which": which}
-        shown, pauses = 0, Pauses(self._retry_for)
+        shown, pauses = None, Pauses(self._retry_for)
         while True:
             try:
                 async for data in self._transport.stream(documents.FOLLOW_LOG, variables):
                     part = decode(InstanceLog, data["instanceLog"])
                     pauses.reset()
-                    if part.end > shown:
-                        yield part.text[max(0, shown - part.begin) :] if shown > part.begin else part.text
-                        shown = part.end
+                    text = part.text
+                    if shown is None:
+                        lines = text.splitlines(keepends=True)
+                        text = "".join(lines[max(0, len(lines) - tail) :])
+                    elif part.begin < shown <= part.end:  # the last lines once more; a shorter log was begun anew
+                        text = text.encode()[shown - part.begin :].decode(errors="replace")
+                    shown = part.end
+                    if text:
+                        yield text
                 return
             except StreamCut as cut:
                 await pauses.wait(cut)

@@ -2,8 +2,10 @@
 
 _FRAGMENTS = {
     "Attempt": """fragment AttemptFields on Attempt { billingMode createdAt finishedAt number pricePerHour { ...MoneyFields } productId reasonCode reasonMessage region status }""",
+    "BilledDay": """fragment BilledDayFields on BilledDay { billed { ...MoneyFields } day ledger { ...MoneyFields } }""",
     "Budget": """fragment BudgetFields on Budget { action committed { ...MoneyFields } createdAt exempt { ...LabelRuleFields } exhaustsAt id limit { ...MoneyFields } name period remaining { ...MoneyFields } reserved { ...MoneyFields } resetsAt scope { ...BudgetScopeFields } spent { ...MoneyFields } state thresholds timezone }""",
     "BudgetScope": """fragment BudgetScopeFields on BudgetScope { label { ...KeyValueFields } project tokenId }""",
+    "CapacityWait": """fragment CapacityWaitFields on CapacityWait { ahead blockedBy lastPolledAt position priority since tries until }""",
     "ContainerExit": """fragment ContainerExitFields on ContainerExit { code message }""",
     "Endpoint": """fragment EndpointFields on Endpoint { address port type }""",
     "EndpointHealth": """fragment EndpointHealthFields on EndpointHealth { address attempts checkedAt error { ...HealthErrorFields } healthy httpStatus latency port type }""",
@@ -25,9 +27,12 @@ _FRAGMENTS = {
     "LifetimePolicy": """fragment LifetimePolicyFields on LifetimePolicy { defaultIdle { ...IdleLimitFields } defaultMaxDuration maxDurationAtMost required }""",
     "LifetimeStep": """fragment LifetimeStepFields on LifetimeStep { action at reason }""",
     "Machine": """fragment MachineFields on Machine { beganAt billingMode endReason endedAt novitaId number pricePerHour { ...MoneyFields } productId region removingSince servingSince }""",
+    "MarketAlert": """fragment MarketAlertFields on MarketAlert { billingModes cooldown createdAt expiresAt gpuCount heldFor id lastFiredAt priceAtMost { ...MoneyFields } productNames regions webhookUrl }""",
+    "MarketOffer": """fragment MarketOfferFields on MarketOffer { availableFor30d billingMode changedAt gpuCount inventory isAvailable lastAvailableAt pricePerHour { ...MoneyFields } productId productName region seenAt }""",
     "Money": """fragment MoneyFields on Money { amountMicros currency }""",
-    "MutationError": """fragment MutationErrorFields on MutationError { __typename code help message path ... on BudgetExceeded { budgetId budgetName needed { ...MoneyFields } remaining { ...MoneyFields } resetsAt } ... on CountDiffers { actual expected } ... on InvalidTransition { allowed current } ... on LifetimeAbovePolicy { atMost } ... on NoCapacity { attempts { ...PlacementRefusalFields } } ... on NotCancellable { operation { ...OperationFields } } ... on OperationInProgress { operation { ...OperationFields } } ... on PriceDrifted { priceNow { ...MoneyFields } quoted { ...MoneyFields } } ... on ProjectQuotaExceeded { limit maximum quotaId used } ... on QueueFull { retryAt } ... on TokenLimitExceeded { limit } ... on VersionConflict { currentVersion } }""",
-    "Operation": """fragment OperationFields on Operation { action attempts { ...AttemptFields } createdAt error { ...OperationErrorFields } estimatedReadyAt finishedAt id kind lastError { ...OperationErrorFields } phase progress queue { ...QueuePlaceFields } reason startedAt status version }""",
+    "MutationError": """fragment MutationErrorFields on MutationError { __typename code help message path ... on BudgetExceeded { budgetId budgetName needed { ...MoneyFields } remaining { ...MoneyFields } resetsAt } ... on CountDiffers { actual expected } ... on InvalidTransition { allowed current } ... on LifetimeAbovePolicy { atMost } ... on NoCapacity { attempts { ...PlacementRefusalFields } } ... on NotCancellable { operation { ...OperationFields } } ... on OperationInProgress { operation { ...OperationFields } } ... on PriceDrifted { priceNow { ...MoneyFields } quoted { ...MoneyFields } } ... on ProjectQuotaExceeded { limit maximum quotaId used } ... on QueueFull { retryAt } ... on QueuedBehind { ahead } ... on TokenLimitExceeded { limit } ... on VersionConflict { currentVersion } }""",
+    "OfferBucket": """fragment OfferBucketFields on OfferBucket { availableFor from last { ...MoneyFields } max { ...MoneyFields } min { ...MoneyFields } }""",
+    "Operation": """fragment OperationFields on Operation { action attempts { ...AttemptFields } createdAt error { ...OperationErrorFields } estimatedReadyAt finishedAt id kind lastError { ...OperationErrorFields } phase progress queue { ...QueuePlaceFields } reason startedAt status version wait { ...CapacityWaitFields } }""",
     "OperationError": """fragment OperationErrorFields on OperationError { code exitCode help message retryable }""",
     "OperationSnapshot": """fragment OperationSnapshotFields on OperationSnapshot { action createdAt error { ...OperationErrorFields } estimatedReadyAt finishedAt kind lastError { ...OperationErrorFields } operationId phase progress reason startedAt status version }""",
     "PlacementRefusal": """fragment PlacementRefusalFields on PlacementRefusal { billingMode code message region }""",
@@ -37,15 +42,15 @@ _FRAGMENTS = {
     "Quota": """fragment QuotaFields on Quota { createdAt id maxGpus maxInstances maxPricePerHour { ...MoneyFields } scope { ...BudgetScopeFields } usedGpus usedInstances usedPricePerHour { ...MoneyFields } }""",
     "Quote": """fragment QuoteFields on Quote { best { ...QuoteCandidateFields } candidates { ...QuoteCandidateFields } errors { ...MutationErrorFields } expiresAt fetchedAt maxCost { ...MoneyFields } pricePerHour { ...MoneyFields } quoteId rootfsSizeGb stale }""",
     "QuoteCandidate": """fragment QuoteCandidateFields on QuoteCandidate { accepted billingMode pricePerHour { ...MoneyFields } productId rank reasonCode reasonMessage region }""",
-    "Recovery": """fragment RecoveryFields on Recovery { allowDataLoss billing giveUpAfter incident { ...RecoveryIncidentFields } on regions steps }""",
+    "Recovery": """fragment RecoveryFields on Recovery { allowDataLoss billing drain giveUpAfter incident { ...RecoveryIncidentFields } on regions replaceBeforeReclaim steps }""",
     "RecoveryIncident": """fragment RecoveryIncidentFields on RecoveryIncident { beganAt givesUpAt tries trigger }""",
     "Region": """fragment RegionFields on Region { clusterId code gpuTypes place supportsNetworkStorage supportsNetworks }""",
     "Schedule": """fragment ScheduleFields on Schedule { start stop timezone }""",
     "SpendPart": """fragment SpendPartFields on SpendPart { amount { ...MoneyFields } key paidTime }""",
-    "SpendReport": """fragment SpendReportFields on SpendReport { groups { ...SpendPartFields } paidTime total { ...MoneyFields } }""",
+    "SpendReport": """fragment SpendReportFields on SpendReport { billed { ...MoneyFields } billedDays { ...BilledDayFields } billedUntil difference { ...MoneyFields } groups { ...SpendPartFields } paidTime total { ...MoneyFields } }""",
     "SshAccess": """fragment SshAccessFields on SshAccess { command isRunning password }""",
     "Token": """fragment TokenFields on Token { createdAt expiresAt hint id isSession lastUsedAt limits { ...TokenLimitsFields } name revokedAt role }""",
-    "TokenLimits": """fragment TokenLimitsFields on TokenLimits { budget { ...BudgetFields } maxDuration productNames quota { ...QuotaFields } regions }""",
+    "TokenLimits": """fragment TokenLimitsFields on TokenLimits { budget { ...BudgetFields } maxDuration ownInstancesOnly productNames quota { ...QuotaFields } regions }""",
     "Tool": """fragment ToolFields on Tool { name port }""",
     "Volume": """fragment VolumeFields on Volume { createdAt failure { ...VolumeFailureFields } id name novitaId pricePerHour { ...MoneyFields } region sizeGb status updatedAt }""",
     "VolumeFailure": """fragment VolumeFailureFields on VolumeFailure { code help message }""",
@@ -60,6 +65,7 @@ def _with_fragments(operation: str, *names: str) -> str:
 CREATE = _with_fragments(
     """mutation Create($input: CreateInstanceInput!) { payload: createInstance(input: $input) { instance { ...InstanceFields } operation { ...OperationFields } replayed errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -91,6 +97,7 @@ CREATE = _with_fragments(
 START = _with_fragments(
     """mutation Start($input: StartInstanceInput!) { payload: startInstance(input: $input) { instance { ...InstanceFields } operation { ...OperationFields } replayed errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -122,6 +129,7 @@ START = _with_fragments(
 STOP = _with_fragments(
     """mutation Stop($input: StopInstanceInput!) { payload: stopInstance(input: $input) { instance { ...InstanceFields } operation { ...OperationFields } replayed errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -153,6 +161,7 @@ STOP = _with_fragments(
 RESTART = _with_fragments(
     """mutation Restart($input: RestartInstanceInput!) { payload: restartInstance(input: $input) { instance { ...InstanceFields } operation { ...OperationFields } replayed errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -184,6 +193,7 @@ RESTART = _with_fragments(
 MIGRATE = _with_fragments(
     """mutation Migrate($input: MigrateInstanceInput!) { payload: migrateInstance(input: $input) { instance { ...InstanceFields } operation { ...OperationFields } replayed errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -215,6 +225,7 @@ MIGRATE = _with_fragments(
 DELETE = _with_fragments(
     """mutation Delete($input: DeleteInstanceInput!) { payload: deleteInstance(input: $input) { instance { ...InstanceFields } operation { ...OperationFields } replayed errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -246,6 +257,7 @@ DELETE = _with_fragments(
 UPDATE = _with_fragments(
     """mutation Update($input: UpdateInstanceInput!) { payload: updateInstance(input: $input) { instance { ...InstanceFields } operation { ...OperationFields } replayed errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -277,6 +289,7 @@ UPDATE = _with_fragments(
 CANCEL = _with_fragments(
     """mutation Cancel($input: CancelOperationInput!) { payload: cancelOperation(input: $input) { instance { ...InstanceFields } operation { ...OperationFields } replayed errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -308,6 +321,7 @@ CANCEL = _with_fragments(
 EXTEND = _with_fragments(
     """mutation Extend($input: ExtendLifetimeInput!) { payload: extendLifetime(input: $input) { instance { ...InstanceFields } errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -339,6 +353,7 @@ EXTEND = _with_fragments(
 HEARTBEAT = _with_fragments(
     """mutation Heartbeat($input: HeartbeatInput!) { payload: heartbeat(input: $input) { nextAt errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "Money",
     "MutationError",
     "Operation",
@@ -349,6 +364,7 @@ HEARTBEAT = _with_fragments(
 REVOKE_TOKEN = _with_fragments(
     """mutation RevokeToken($input: RevokeTokenInput!) { payload: revokeToken(input: $input) { errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "Money",
     "MutationError",
     "Operation",
@@ -359,6 +375,7 @@ REVOKE_TOKEN = _with_fragments(
 GET_BY_ID = _with_fragments(
     """query GetById($id: ID!) { instance(id: $id) { ...InstanceFields } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -388,6 +405,7 @@ GET_BY_ID = _with_fragments(
 GET_BY_NAME = _with_fragments(
     """query GetByName($name: String!) { instance: instanceByName(name: $name) { ...InstanceFields } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -417,6 +435,7 @@ GET_BY_NAME = _with_fragments(
 LIST = _with_fragments(
     """query List($filter: InstanceFilter, $orderBy: InstanceOrderBy, $first: Int!, $after: String) { page: instances( filter: $filter orderBy: $orderBy first: $first after: $after ) { nodes { ...InstanceFields } pageInfo { hasNextPage endCursor } } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -446,6 +465,7 @@ LIST = _with_fragments(
 QUOTE = _with_fragments(
     """query Quote($input: QuoteInput!) { quote(input: $input) { ...QuoteFields } }""",
     "Attempt",
+    "CapacityWait",
     "Money",
     "MutationError",
     "Operation",
@@ -458,6 +478,7 @@ QUOTE = _with_fragments(
 GET_OPERATION = _with_fragments(
     """query GetOperation($id: ID!) { operation(id: $id) { ...OperationFields } }""",
     "Attempt",
+    "CapacityWait",
     "Money",
     "Operation",
     "OperationError",
@@ -522,6 +543,7 @@ EVENTS = _with_fragments(
 WATCH = _with_fragments(
     """subscription Watch($id: ID!) { update: instanceUpdated(id: $id) { instance { ...InstanceFields } } }""",
     "Attempt",
+    "CapacityWait",
     "ContainerExit",
     "Endpoint",
     "EndpointHealth",
@@ -551,6 +573,7 @@ WATCH = _with_fragments(
 FOLLOW = _with_fragments(
     """subscription Follow($id: ID!) { update: operationUpdated(id: $id) { operation { ...OperationFields } } }""",
     "Attempt",
+    "CapacityWait",
     "Money",
     "Operation",
     "OperationError",
@@ -559,6 +582,7 @@ FOLLOW = _with_fragments(
 AWAIT_OPERATION = _with_fragments(
     """query AwaitOperation($id: ID!, $timeout: Duration!) { operation: awaitOperation(id: $id, timeout: $timeout) { ...OperationFields } }""",
     "Attempt",
+    "CapacityWait",
     "Money",
     "Operation",
     "OperationError",
@@ -596,6 +620,7 @@ POLICY = _with_fragments(
 )
 SPEND = _with_fragments(
     """query Spend($filter: SpendFilter, $groupBy: SpendGroupBy!, $labelKey: String) { spend(filter: $filter, groupBy: $groupBy, labelKey: $labelKey) { ...SpendReportFields } }""",
+    "BilledDay",
     "Money",
     "SpendPart",
     "SpendReport",
@@ -609,6 +634,7 @@ VOLUMES = _with_fragments(
 CREATE_VOLUME = _with_fragments(
     """mutation CreateVolume($input: CreateVolumeInput!) { payload: createVolume(input: $input) { volume { ...VolumeFields } errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "Money",
     "MutationError",
     "Operation",
@@ -621,6 +647,7 @@ CREATE_VOLUME = _with_fragments(
 UPDATE_VOLUME = _with_fragments(
     """mutation UpdateVolume($input: UpdateVolumeInput!) { payload: updateVolume(input: $input) { volume { ...VolumeFields } errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "Money",
     "MutationError",
     "Operation",
@@ -633,6 +660,7 @@ UPDATE_VOLUME = _with_fragments(
 DELETE_VOLUME = _with_fragments(
     """mutation DeleteVolume($input: DeleteVolumeInput!) { payload: deleteVolume(input: $input) { volume { ...VolumeFields } errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
     "Money",
     "MutationError",
     "Operation",
@@ -655,6 +683,7 @@ CREATE_BUDGET = _with_fragments(
     "Attempt",
     "Budget",
     "BudgetScope",
+    "CapacityWait",
     "KeyValue",
     "LabelRule",
     "Money",
@@ -667,6 +696,56 @@ CREATE_BUDGET = _with_fragments(
 DELETE_BUDGET = _with_fragments(
     """mutation DeleteBudget($input: DeleteBudgetInput!) { payload: deleteBudget(input: $input) { errors { ...MutationErrorFields } } }""",
     "Attempt",
+    "CapacityWait",
+    "Money",
+    "MutationError",
+    "Operation",
+    "OperationError",
+    "PlacementRefusal",
+    "QueuePlace",
+)
+UPDATE_WAIT = _with_fragments(
+    """mutation UpdateWait($input: UpdateWaitInput!) { payload: updateWait(input: $input) { operation { ...OperationFields } errors { ...MutationErrorFields } } }""",
+    "Attempt",
+    "CapacityWait",
+    "Money",
+    "MutationError",
+    "Operation",
+    "OperationError",
+    "PlacementRefusal",
+    "QueuePlace",
+)
+MARKET = _with_fragments(
+    """query Market($filter: MarketFilter) { market(filter: $filter) { ...MarketOfferFields } }""",
+    "MarketOffer",
+    "Money",
+)
+OFFER_HISTORY = _with_fragments(
+    """query OfferHistory($productName: String!, $region: String!, $billingMode: BillingMode!, $gpuCount: Int!, $since: DateTime, $until: DateTime, $bucket: Duration!) { offerHistory( productName: $productName region: $region billingMode: $billingMode gpuCount: $gpuCount since: $since until: $until bucket: $bucket ) { ...OfferBucketFields } }""",
+    "Money",
+    "OfferBucket",
+)
+ALERTS = _with_fragments(
+    """query Alerts($after: String) { page: alerts(first: 50, after: $after) { nodes { ...MarketAlertFields } pageInfo { hasNextPage endCursor } } }""",
+    "MarketAlert",
+    "Money",
+)
+CREATE_ALERT = _with_fragments(
+    """mutation CreateAlert($input: CreateAlertInput!) { payload: createAlert(input: $input) { alert { ...MarketAlertFields } errors { ...MutationErrorFields } } }""",
+    "Attempt",
+    "CapacityWait",
+    "MarketAlert",
+    "Money",
+    "MutationError",
+    "Operation",
+    "OperationError",
+    "PlacementRefusal",
+    "QueuePlace",
+)
+DELETE_ALERT = _with_fragments(
+    """mutation DeleteAlert($input: DeleteAlertInput!) { payload: deleteAlert(input: $input) { errors { ...MutationErrorFields } } }""",
+    "Attempt",
+    "CapacityWait",
     "Money",
     "MutationError",
     "Operation",

@@ -19,6 +19,7 @@ def encode_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def camel(name: str) -> str:
+    name = name.removesuffix("_")  # of a keyword, such as `from_`
     return LONG_NAMES.get(name) or re.sub(r"_([a-z0-9])", lambda found: found[1].upper(), name)
 
 

@@ -124,6 +124,19 @@ class MoneyInput(TypedDict, total=False):
     """Only USD."""
 
 
+WaitInput = TypedDict("WaitInput", {"for": "timedelta | float", "until": "datetime"}, total=False)
+"""How long to wait: for a time, or until one."""
+
+
+class NoCapacityInput(TypedDict, total=False):
+    """What to do while the provider has no capacity: wait for it in a fair order."""
+
+    priority: int
+    """0 to 100; among the waiting operations of a project the highest goes first, then the oldest. Projects take turns, whatever their priorities."""
+    wait: Required[WaitInput]
+    """How long to wait."""
+
+
 class PortInput(TypedDict, total=False):
     """A port to expose."""
 
@@ -137,15 +150,19 @@ class RecoveryInput(TypedDict, total=False):
     """How an instance comes back under its own id after a spot reclaim or the loss of its machine."""
 
     allow_data_loss: Required[bool]
-    """Whether the data on the machine's own disks may be lost: MIGRATE and RELOCATE lose it. Without true, these steps are refused with DATA_LOSS_NOT_ALLOWED."""
+    """Whether the data on the machine's own disks may be lost: MIGRATE, RELOCATE and replaceBeforeReclaim lose it. Without true, they are refused with DATA_LOSS_NOT_ALLOWED."""
     billing: RecoveryBilling | Literal["ON_DEMAND_AFTER", "SAME"]
     """How a new machine is billed."""
+    drain: timedelta | float
+    """How long the old machine stays after that, 0 to 3600 s."""
     give_up_after: timedelta | float
     """How long attempts are made, 60 s to 30 days."""
     on: Sequence[RecoveryTrigger | Literal["LOSS", "RECLAIM"]]
     """What it is recovered from."""
     regions: Sequence[str]
     """Regions of a new machine; default: those of the instance."""
+    replace_before_reclaim: bool
+    """Whether another machine is made when the provider announces a reclaim. Once it is healthy it takes over, and the instance stays READY. Not with volumes that only one machine can hold."""
     steps: Sequence[StartStep | Literal["MIGRATE", "RELOCATE", "SAME"]]
     """Steps of each attempt, tried in the order SAME, MIGRATE, RELOCATE. Default: all of them with allowDataLoss, else SAME."""
 
@@ -282,6 +299,8 @@ class CreateArguments(TypedDict, total=False):
     """Name, 1 to 255 characters, unique among instances that are not deleted."""
     network_id: str
     """Id of a private network; the instance is created in its region."""
+    on_no_capacity: NoCapacityInput
+    """What to do while no region has capacity. Default: refuse it."""
     placement: PlacementOrder | Literal["PRICE", "REGION_ORDER"]
     """Order in which regions are tried. Default: PRICE if any region will do, else REGION_ORDER."""
     ports: Sequence[PortInput]
@@ -345,6 +364,8 @@ class QuoteArguments(TypedDict, total=False):
     """Ignored."""
     network_id: str
     """Id of a private network; the instance is created in its region."""
+    on_no_capacity: NoCapacityInput
+    """What to do while no region has capacity. Default: refuse it."""
     placement: PlacementOrder | Literal["PRICE", "REGION_ORDER"]
     """Order in which regions are tried. Default: PRICE if any region will do, else REGION_ORDER."""
     ports: Sequence[PortInput]
@@ -388,6 +409,8 @@ class StartArguments(TypedDict, total=False):
     """Client-chosen key, 1-255 characters. Repeating a request with the same key returns the first result and does nothing else."""
     lifetime: LifetimeInput
     """New limits of its lifetime; they replace the stored ones."""
+    on_no_capacity: NoCapacityInput
+    """What to do while the provider has no capacity to start it. Default: fail."""
     ready_timeout: timedelta | float
     """How long the machine may take to run before the operation fails with READY_TIMEOUT: 60 to 86400 s. Default: the stored one."""
     steps: Sequence[StartStep | Literal["MIGRATE", "RELOCATE", "SAME"]]
@@ -521,6 +544,55 @@ class BudgetArguments(TypedDict, total=False):
     """Per cent of the limit, at most 10, that are announced once per period as events `budget.threshold`."""
     timezone: str
     """IANA time zone of its periods, such as Europe/Berlin."""
+
+
+class WaitArguments(TypedDict, total=False):
+    """Another end or priority of a wait for capacity; give at least one of them."""
+
+    priority: int
+    """New priority, 0 to 100. Its place among equal ones stays."""
+    wait: WaitInput
+    """New end of the wait, counted from now."""
+
+
+class OfferFilter(TypedDict, total=False):
+    """Filter for offers; all given conditions must match."""
+
+    available_only: bool
+    """Only what is in stock."""
+    billing_modes: Sequence[BillingMode | Literal["MONTHLY", "ON_DEMAND", "SPOT"]]
+    """Any of these billing modes."""
+    gpu_count: int
+    """GPUs of one machine, 1 to 8; 0 for CPU products."""
+    product_names: Sequence[str]
+    """Any of these products, by their whole name, 1 to 100."""
+    regions: Sequence[str]
+    """Any of these region codes, 1 to 100."""
+
+
+class AlertArguments(TypedDict, total=False):
+    """The alert to create; an offer must match all given conditions."""
+
+    billing_modes: Sequence[BillingMode | Literal["MONTHLY", "ON_DEMAND", "SPOT"]]
+    """SPOT, ON_DEMAND or both. Default: both."""
+    cooldown: timedelta | float
+    """Shortest time between two times that it fires: 0 to 2592000 s."""
+    expires_at: datetime
+    """When it ends. Default: never."""
+    gpu_count: int
+    """GPUs of one machine, 1 to 8; 0 for CPU products."""
+    held_for: timedelta | float
+    """How long an offer must match before the alert fires: 0 to 86400 s."""
+    idempotency_key: str
+    """Client-chosen key, 1-255 characters. Repeating a request with the same key returns the first result and does nothing else."""
+    price_at_most: Money | Decimal | MoneyInput
+    """Highest price of the whole machine per hour. Default: any."""
+    product_names: Sequence[str]
+    """Any of these products, by their whole name, 1 to 100. Default: any at all."""
+    regions: Sequence[str]
+    """Any of these region codes, 1 to 100. Default: any at all."""
+    webhook_url: str
+    """URL that receives its events as signed webhooks: http or https, publicly reachable."""
 
 
 class SpendArguments(TypedDict, total=False):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from pilotlight_client.values import Money
+from pilotlight_client.values import Model, Money
 
 
 class AttemptStatus(str, Enum):
@@ -271,8 +271,21 @@ class VolumeStatus(str, Enum):
     __str__ = str.__str__
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attempt:
+class WaitBlocker(str, Enum):
+    """What an operation that waits for capacity lacks."""
+
+    BUDGET = "BUDGET"
+    CAPACITY = "CAPACITY"
+    OTHER = "OTHER"
+    PRICE = "PRICE"
+    QUEUE = "QUEUE"
+    QUOTA = "QUOTA"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Attempt(Model):
     """One attempt to create the instance in one region."""
 
     billing_mode: BillingMode | str | None
@@ -297,8 +310,20 @@ class Attempt:
     """Status of the attempt."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LabelRule:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class BilledDay(Model):
+    """A day (UTC) that was compared with the provider's bill."""
+
+    billed: Money
+    """What the provider has billed."""
+    day: str
+    """The day, such as 2026-11-16."""
+    ledger: Money
+    """What the ledger has."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LabelRule(Model):
     """A condition on the labels of an instance."""
 
     key: str
@@ -309,8 +334,8 @@ class LabelRule:
     """One of these values; null: any."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeyValue:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class KeyValue(Model):
     """A name and its value."""
 
     key: str
@@ -319,8 +344,8 @@ class KeyValue:
     """The value."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BudgetScope:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class BudgetScope(Model):
     """What a budget or a quota counts: one of its fields is set."""
 
     label: KeyValue | None
@@ -331,8 +356,8 @@ class BudgetScope:
     """What this token created or started."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Budget:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Budget(Model):
     """A limit of what may be spent in a period: see docs/spend.md."""
 
     action: BudgetAction | str
@@ -371,8 +396,30 @@ class Budget:
     """IANA time zone of its periods."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContainerExit:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CapacityWait(Model):
+    """How an operation waits for capacity. No call of the provider is made for it meanwhile."""
+
+    ahead: int
+    """How many of them go first."""
+    blocked_by: WaitBlocker | str
+    """What it lacks now."""
+    last_polled_at: datetime | None
+    """When the provider's offers were last read for it; null: not yet."""
+    position: int
+    """Place among the operations of this project that wait for the same product, counted from 1."""
+    priority: int
+    """Priority within its project, 0 to 100."""
+    since: datetime
+    """When the operation was accepted; its place counts from here."""
+    tries: int
+    """How often an offer was taken up and then refused by the provider."""
+    until: datetime
+    """When the wait ends, with WAIT_EXPIRED."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ContainerExit(Model):
     """How a container ended by itself."""
 
     code: int | None
@@ -381,8 +428,8 @@ class ContainerExit:
     """What the provider says about it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Endpoint(Model):
     """Public address of a port while the instance runs."""
 
     address: str
@@ -393,8 +440,8 @@ class Endpoint:
     """Protocol as the provider names it: http or tcp."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class HealthError:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class HealthError(Model):
     """Problem of an endpoint."""
 
     kind: HealthErrorKind | str
@@ -407,8 +454,8 @@ class HealthError:
     """Severity."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EndpointHealth:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class EndpointHealth(Model):
     """Result of the last probe of one endpoint."""
 
     address: str | None
@@ -431,8 +478,8 @@ class EndpointHealth:
     """Type of probe. http: a GET request. tcp: a connection."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EnvVariable:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class EnvVariable(Model):
     """An environment variable."""
 
     key: str
@@ -443,8 +490,8 @@ class EnvVariable:
     """The value; null if it is secret, or if the caller's role is below OPERATOR."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EventAttempt:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class EventAttempt(Model):
     """A create attempt at an event."""
 
     billing_mode: BillingMode | str | None
@@ -461,8 +508,8 @@ class EventAttempt:
     """How it ended: CREATED, REJECTED or ABSENT."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class IdleLimit:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class IdleLimit(Model):
     """When an instance counts as idle, and what happens then."""
 
     action: LifetimeAction | str
@@ -475,8 +522,8 @@ class IdleLimit:
     """How long every sample of every GPU has to be idle, 300 s to a day."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstanceFailure:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InstanceFailure(Model):
     """Why an instance failed."""
 
     actions: tuple[OperationKind | str, ...]
@@ -489,8 +536,8 @@ class InstanceFailure:
     """Readable message."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstanceHealth:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InstanceHealth(Model):
     """Health of an instance's endpoints."""
 
     checked_at: datetime
@@ -501,8 +548,8 @@ class InstanceHealth:
     """Overall result."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LifetimeStep:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LifetimeStep(Model):
     """The next thing that the server will do to an instance because of its lifetime."""
 
     action: OperationKind | str
@@ -513,8 +560,8 @@ class LifetimeStep:
     """The limit: MAX_DURATION, DEADLINE, HEARTBEAT, IDLE, STOPPED, SCHEDULE."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Schedule(Model):
     """Times at which an instance is started and stopped."""
 
     start: tuple[str, ...]
@@ -525,8 +572,8 @@ class Schedule:
     """Time zone of the expressions, such as Europe/Berlin."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lifetime:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Lifetime(Model):
     """Limits of an instance's lifetime, and the next action that follows from them."""
 
     deadline: datetime | None
@@ -555,8 +602,8 @@ class Lifetime:
     """How long before an end `lifetime.ending` announces it, up to a day; another announces it at 60 s."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Machine:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Machine(Model):
     """A machine that an instance has or had at the provider. At most one serves at a time."""
 
     began_at: datetime
@@ -583,8 +630,8 @@ class Machine:
     """When it became the machine of the instance; null while another one is."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperationError:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OperationError(Model):
     """Why an operation failed or waits."""
 
     code: str
@@ -599,8 +646,8 @@ class OperationError:
     """Whether repeating the request later can succeed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class QueuePlace:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class QueuePlace(Model):
     """The place of an operation that waits for its turn to call the provider."""
 
     position: int
@@ -609,8 +656,8 @@ class QueuePlace:
     """When it will probably begin, from the measured speed of the line. Projects take turns."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Operation:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Operation(Model):
     """One operation on one instance, such as CREATE or STOP, from request to result."""
 
     action: str | None
@@ -645,10 +692,12 @@ class Operation:
     """Status."""
     version: int
     """Increases by one with every change; higher is newer."""
+    wait: CapacityWait | None
+    """How a CREATE or START waits for capacity, as requested by `onNoCapacity`; null while it does not."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Port:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Port(Model):
     """A port that the instance exposes."""
 
     port: int
@@ -657,8 +706,8 @@ class Port:
     """Protocol as the provider names it: http or tcp."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecoveryIncident:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RecoveryIncident(Model):
     """A recovery in progress: the machine was reclaimed or lost, and the instance is not READY yet."""
 
     began_at: datetime
@@ -671,14 +720,16 @@ class RecoveryIncident:
     """What happened."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recovery:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Recovery(Model):
     """How an instance comes back under its own id."""
 
     allow_data_loss: bool
-    """Whether the data on the machine's own disks may be lost: MIGRATE and RELOCATE lose it."""
+    """Whether the data on the machine's own disks may be lost: MIGRATE, RELOCATE and replaceBeforeReclaim lose it."""
     billing: RecoveryBilling | str
     """How a new machine is billed."""
+    drain: timedelta
+    """How long the old machine stays after that, 0 to 3600 s."""
     give_up_after: timedelta
     """How long attempts are made, 60 s to 30 days."""
     incident: RecoveryIncident | None
@@ -687,12 +738,14 @@ class Recovery:
     """What it is recovered from."""
     regions: tuple[str, ...] | None
     """Regions of a new machine; default: those of the instance."""
+    replace_before_reclaim: bool
+    """Whether another machine is made when the provider announces a reclaim. Once it is healthy it takes over, and the instance stays READY. Not with volumes that only one machine can hold."""
     steps: tuple[StartStep | str, ...]
     """Steps of each attempt, tried in the order SAME, MIGRATE, RELOCATE."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstanceSpend:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InstanceSpend(Model):
     """What an instance has cost. Months are in UTC."""
 
     this_month: Money
@@ -703,8 +756,8 @@ class InstanceSpend:
     """Since it was created."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tool:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Tool(Model):
     """A tool beside the container."""
 
     name: ToolName | str
@@ -713,8 +766,8 @@ class Tool:
     """The port that it is exposed on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstanceVolume:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InstanceVolume(Model):
     """A network volume of an instance."""
 
     mount_path: str
@@ -723,8 +776,8 @@ class InstanceVolume:
     """Id of the volume; `node` reads it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Webhook:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Webhook(Model):
     """Webhook of an instance."""
 
     disabled_at: datetime | None
@@ -733,8 +786,8 @@ class Webhook:
     """URL of the receiver."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Instance:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Instance(Model):
     """A GPU instance."""
 
     actions: tuple[OperationKind | str, ...]
@@ -855,8 +908,8 @@ class Instance:
     """Webhook that receives its events, if any."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstanceSnapshot:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InstanceSnapshot(Model):
     """An instance as it was right after an event. For its present state, use `Instance`."""
 
     actions: tuple[OperationKind | str, ...]
@@ -965,8 +1018,8 @@ class InstanceSnapshot:
     """Network volumes that it mounts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperationSnapshot:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OperationSnapshot(Model):
     """An operation as it was right after an event. For its present state, use `Operation`."""
 
     action: str | None
@@ -999,8 +1052,8 @@ class OperationSnapshot:
     """Increases by one with every change; higher is newer."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstanceEvent:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InstanceEvent(Model):
     """One event: what changed, and the state right after it."""
 
     attempt: EventAttempt | None
@@ -1028,11 +1081,11 @@ class InstanceEvent:
     status: InstanceStatus | str | None
     """Status after the event; null if it did not change."""
     type: str
-    """Event type, as in webhooks: instance.created, instance.starting, instance.running, instance.health_checking, instance.ready, instance.stopping, instance.exited, instance.restarting, instance.migrating, instance.deleting, instance.deleted, instance.failed, instance.changed, instance.orphan_found, operation.started, operation.changed, operation.finished, health.checked, health.changed, spot.reclaim_scheduled, lifetime.ending, lifetime.extended, lifetime.ended, lifetime.overdue, lifetime.idle_unknown, recovery.began, recovery.step, recovery.gave_up, instance.relocated, attempt.finished. Expect others: a newer server version may write them."""
+    """Event type, as in webhooks: instance.created, instance.starting, instance.running, instance.health_checking, instance.ready, instance.stopping, instance.exited, instance.restarting, instance.migrating, instance.deleting, instance.deleted, instance.failed, instance.changed, instance.orphan_found, operation.started, operation.changed, operation.finished, health.checked, health.changed, spot.reclaim_scheduled, lifetime.ending, lifetime.extended, lifetime.ended, lifetime.overdue, lifetime.idle_unknown, recovery.began, recovery.step, recovery.gave_up, instance.relocated, wait.began, wait.matched, wait.returned, wait.expired, attempt.finished. Expect others: a newer server version may write them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstanceLog:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class InstanceLog(Model):
     """A part of a log. Pilotlight does not store it."""
 
     begin: int
@@ -1043,8 +1096,8 @@ class InstanceLog:
     """The text; lines end with a line feed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LifetimePolicy:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LifetimePolicy(Model):
     """A project's rules for lifetimes."""
 
     default_idle: IdleLimit | None
@@ -1057,8 +1110,68 @@ class LifetimePolicy:
     """Whether create and start need maxDuration or deadline."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MutationError:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class MarketAlert(Model):
+    """Announces offers that begin to match, as events `market.alert`: see docs/market.md."""
+
+    billing_modes: tuple[BillingMode | str, ...] | None
+    """Any of these; null: any at all."""
+    cooldown: timedelta
+    """Shortest time between two times that it fires."""
+    created_at: datetime
+    """Creation time."""
+    expires_at: datetime | None
+    """When it ends; null: never."""
+    gpu_count: int
+    """GPUs of one machine; 0 for CPU products."""
+    held_for: timedelta
+    """How long an offer must match before the alert fires."""
+    id: str
+    """Opaque and permanent. The prefix shows the type: inst_01a1e2b06b6576a8bad33b12c81e7f94."""
+    last_fired_at: datetime | None
+    """When it last fired; null: never."""
+    price_at_most: Money | None
+    """Highest price of the whole machine per hour; null: any."""
+    product_names: tuple[str, ...] | None
+    """Any of these products; null: any at all."""
+    regions: tuple[str, ...] | None
+    """Any of these region codes; null: any at all."""
+    webhook_url: str | None
+    """URL that receives its events as signed webhooks."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class MarketOffer(Model):
+    """A product in one region and billing mode, for one number of GPUs, as last seen."""
+
+    available_for30d: timedelta
+    """For how long it was in stock in the last 30 days, as far as it was watched."""
+    billing_mode: BillingMode | str | None
+    """Billing mode."""
+    changed_at: datetime
+    """When its price or stock last changed."""
+    gpu_count: int
+    """GPUs of one machine; 0 for a CPU product."""
+    inventory: str | None
+    """The provider's stock level: none, low, normal or high."""
+    is_available: bool
+    """Whether it is in stock."""
+    last_available_at: datetime | None
+    """When it was last in stock, now if it is; null: never, as far as it was polled."""
+    price_per_hour: Money | None
+    """Price of the whole machine per hour; null if it is not sold in this mode."""
+    product_id: str
+    """The provider's id of the product."""
+    product_name: str
+    """Product name, such as RTX 4090 24GB."""
+    region: str
+    """Region code, such as AS-SGP-02."""
+    seen_at: datetime
+    """When the provider last listed it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class MutationError(Model):
     """Why a mutation was refused. A refused mutation changes nothing."""
 
     code: str
@@ -1071,7 +1184,7 @@ class MutationError:
     """Path of the input field; empty if the error is not about one field."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BudgetExceeded(MutationError):
     """A budget has less left than the request may cost."""
 
@@ -1095,7 +1208,7 @@ class BudgetExceeded(MutationError):
     """When its next period begins; null: it has none."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CountDiffers(MutationError):
     """The filter of a bulk request matches another number of instances than you expected."""
 
@@ -1113,7 +1226,7 @@ class CountDiffers(MutationError):
     """Path of the input field; empty if the error is not about one field."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class InvalidTransition(MutationError):
     """The instance's status does not allow this operation."""
 
@@ -1131,7 +1244,7 @@ class InvalidTransition(MutationError):
     """Path of the input field; empty if the error is not about one field."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LifetimeAbovePolicy(MutationError):
     """The lifetime is longer than the project's policy allows."""
 
@@ -1147,8 +1260,8 @@ class LifetimeAbovePolicy(MutationError):
     """Path of the input field; empty if the error is not about one field."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlacementRefusal:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PlacementRefusal(Model):
     """Why one region was refused."""
 
     billing_mode: BillingMode | str | None
@@ -1161,7 +1274,7 @@ class PlacementRefusal:
     """Region code."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NoCapacity(MutationError):
     """No region has capacity for this request now."""
 
@@ -1177,7 +1290,7 @@ class NoCapacity(MutationError):
     """Path of the input field; empty if the error is not about one field."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NotCancellable(MutationError):
     """The operation has ended or can no longer be cancelled."""
 
@@ -1193,7 +1306,7 @@ class NotCancellable(MutationError):
     """Path of the input field; empty if the error is not about one field."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NotFoundError(MutationError):
     """Not found, or not visible to this token."""
 
@@ -1207,7 +1320,7 @@ class NotFoundError(MutationError):
     """Path of the input field; empty if the error is not about one field."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class OperationInProgress(MutationError):
     """Another operation of the instance is in progress."""
 
@@ -1223,7 +1336,7 @@ class OperationInProgress(MutationError):
     """Path of the input field; empty if the error is not about one field."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PriceDrifted(MutationError):
     """The quoted machine costs more now than the quote and maxPriceDrift allow."""
 
@@ -1241,7 +1354,7 @@ class PriceDrifted(MutationError):
     """Quoted price per hour."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ProjectQuotaExceeded(MutationError):
     """A quota of the project, of a label or of the token would be exceeded."""
 
@@ -1263,7 +1376,7 @@ class ProjectQuotaExceeded(MutationError):
     """What counts now; a price is in millionths of a dollar."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class QueueFull(MutationError):
     """Too many creates of the project wait for their turn already."""
 
@@ -1279,7 +1392,23 @@ class QueueFull(MutationError):
     """When there will probably be room again."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class QueuedBehind(MutationError):
+    """Older operations of the project wait for every offer that would fit."""
+
+    ahead: int
+    """How many of them go first."""
+    code: str
+    """Stable error code, such as INSTANCE_NAME_TAKEN."""
+    help: str | None
+    """What you can do about it; null for a code that this server does not know."""
+    message: str
+    """Readable message."""
+    path: tuple[str, ...]
+    """Path of the input field; empty if the error is not about one field."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Refusal(MutationError):
     """The request as a whole was refused."""
 
@@ -1293,7 +1422,7 @@ class Refusal(MutationError):
     """Path of the input field; empty if the error is not about one field."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TokenLimitExceeded(MutationError):
     """The token is for other products or regions."""
 
@@ -1309,7 +1438,7 @@ class TokenLimitExceeded(MutationError):
     """Path of the input field; empty if the error is not about one field."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ValidationError(MutationError):
     """An input field is invalid."""
 
@@ -1323,7 +1452,7 @@ class ValidationError(MutationError):
     """Path of the input field; empty if the error is not about one field."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class VersionConflict(MutationError):
     """The instance has changed since the version you expected."""
 
@@ -1339,8 +1468,24 @@ class VersionConflict(MutationError):
     """Path of the input field; empty if the error is not about one field."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Region:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OfferBucket(Model):
+    """Price and stock in a part of a time. Prices are those of the cheapest in stock."""
+
+    available_for: timedelta
+    """For how long it was in stock."""
+    from_: datetime
+    """When it begins."""
+    last: Money | None
+    """Price at its end; null if it was not in stock then."""
+    max: Money | None
+    """Highest price; null if it was never in stock."""
+    min: Money | None
+    """Lowest price; null if it was never in stock."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Region(Model):
     """A region where instances can be created."""
 
     cluster_id: str
@@ -1357,8 +1502,8 @@ class Region:
     """Whether it can have private networks."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Product:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Product(Model):
     """A machine type in one region."""
 
     cpu_per_gpu: int | None
@@ -1397,8 +1542,8 @@ class Product:
     """Memory per GPU in GB."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quota:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Quota(Model):
     """How many machines a scope may have at once. Machines that are paid for count, and accepted creates and starts: see docs/spend.md."""
 
     created_at: datetime
@@ -1421,8 +1566,8 @@ class Quota:
     """Price per hour that counts now."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuoteCandidate:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class QuoteCandidate(Model):
     """One region and billing mode, evaluated."""
 
     accepted: bool
@@ -1443,8 +1588,8 @@ class QuoteCandidate:
     """Region code."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quote:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Quote(Model):
     """What createInstance with the same input would choose now. Nothing is reserved; with `quoteId`, createInstance takes exactly this machine at this price or is refused."""
 
     best: QuoteCandidate | None
@@ -1469,8 +1614,8 @@ class Quote:
     """Whether the provider could not be read in time, so that price and stock are older than PRODUCT_CACHE_TTL."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpendPart:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SpendPart(Model):
     """A part of what was spent."""
 
     amount: Money
@@ -1481,10 +1626,18 @@ class SpendPart:
     """How long machines were paid for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpendReport:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SpendReport(Model):
     """What machines cost in a time, by the ledger: see docs/spend.md."""
 
+    billed: Money | None
+    """What the provider has billed for the same machines on the whole days (UTC) of the time that are compared already; null if there is none, and with a filter by labels, which the bill does not know."""
+    billed_days: tuple[BilledDay, ...]
+    """The compared days, in order, at most 1,000; those without cost are left out."""
+    billed_until: datetime | None
+    """End of the last day that is in `billed`; null if that is null."""
+    difference: Money | None
+    """`billed` without what the ledger has for the same days; null if that is null."""
     groups: tuple[SpendPart, ...]
     """At most 1,000: days in order, others by amount, the largest first."""
     paid_time: timedelta
@@ -1493,8 +1646,8 @@ class SpendReport:
     """What they cost together."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SshAccess:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SshAccess(Model):
     """SSH access to an instance. It changes with every start."""
 
     command: str
@@ -1505,14 +1658,16 @@ class SshAccess:
     """The password; null if the provider returns none. Pilotlight does not store it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenLimits:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TokenLimits(Model):
     """What a token may do at most; null is no limit."""
 
     budget: Budget | None
     """What it may spend: the oldest budget of its own. updateBudget changes it."""
     max_duration: timedelta | None
     """Longest run of what it creates, starts or extends."""
+    own_instances_only: bool
+    """Whether the instances of other tokens are hidden from it, and their operations, events and costs."""
     product_names: tuple[str, ...] | None
     """Products that it may create and start."""
     quota: Quota | None
@@ -1521,8 +1676,8 @@ class TokenLimits:
     """Regions in which it may create and start."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Token:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Token(Model):
     """An API token. Its secret is shown once, at creation; only a hash is stored."""
 
     created_at: datetime
@@ -1547,8 +1702,8 @@ class Token:
     """Role of the token."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class VolumeFailure:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class VolumeFailure(Model):
     """Why a volume failed, or why its deletion takes so long."""
 
     code: str
@@ -1559,8 +1714,8 @@ class VolumeFailure:
     """Readable message."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Volume:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Volume(Model):
     """A network volume: a disk in one region that outlives the instances that mount it."""
 
     created_at: datetime
@@ -1598,6 +1753,7 @@ ERROR_TYPES: dict[str, type[MutationError]] = {
     "PriceDrifted": PriceDrifted,
     "ProjectQuotaExceeded": ProjectQuotaExceeded,
     "QueueFull": QueueFull,
+    "QueuedBehind": QueuedBehind,
     "Refusal": Refusal,
     "TokenLimitExceeded": TokenLimitExceeded,
     "ValidationError": ValidationError,

@@ -12,24 +12,30 @@ from typing_extensions import Unpack
 from pilotlight_client import documents
 from pilotlight_client.decoding import datetime_from, decode, decode_error
 from pilotlight_client.encoding import encode_fields
-from pilotlight_client.errors import NotFound, Refused
+from pilotlight_client.errors import NotFound, Refused, Unreachable
 from pilotlight_client.inputs import (
+    AlertArguments,
     BudgetArguments,
     CreateArguments,
     EventFilter,
     ListFilter,
+    OfferFilter,
     ProductArguments,
     QuoteArguments,
     SpendArguments,
     StartArguments,
     UpdateArguments,
     VerbArguments,
+    WaitArguments,
 )
 from pilotlight_client.models import (
     Budget,
     Instance,
     InstanceEvent,
     LifetimePolicy,
+    MarketAlert,
+    MarketOffer,
+    OfferBucket,
     Operation,
     Product,
     Quote,
@@ -150,7 +156,7 @@ class AsyncRequests:
         return decode(Operation, data["operation"])
 
     async def event_page(
-        self, *, after: str | None = None, first: int = 50, **arguments: Unpack[EventFilter]
+        self, *, after: str | None = None, first: int = 25, **arguments: Unpack[EventFilter]
     ) -> tuple[Sequence[InstanceEvent], str | None]:
         """Past events after the cursor, oldest first, and the cursor to continue after."""
         variables = {"filter": encode_fields(arguments), "after": after, "first": first}
@@ -165,6 +171,47 @@ class AsyncRequests:
         """Products with price and stock in every region."""
         data = await self._executor.execute(documents.PRODUCTS, {"filter": encode_fields(arguments)})
         return [decode(Product, each) for each in data["products"]]
+
+    async def update_wait(self, operation: str, **arguments: Unpack[WaitArguments]) -> Operation:
+        """Another end or priority of an operation that may wait for capacity."""
+        payload = await self._mutate(documents.UPDATE_WAIT, {**arguments, "operation_id": operation})
+        return decode(Operation, payload["operation"])
+
+    async def market(self, **arguments: Unpack[OfferFilter]) -> Sequence[MarketOffer]:
+        """What the provider offers, as last polled: prices of the whole machine, and when it was in stock."""
+        data = await self._executor.execute(documents.MARKET, {"filter": encode_fields(arguments)})
+        return [decode(MarketOffer, each) for each in data["market"]]
+
+    async def offer_history(
+        self,
+        product: str,
+        *,
+        region: str,
+        billing_mode: Literal["SPOT", "ON_DEMAND"] = "SPOT",
+        gpu_count: int = 1,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        bucket: timedelta | float = 3600,
+    ) -> Sequence[OfferBucket]:
+        """Prices while it was in stock, and for how long it was, in parts of equal length; a week unless `since`."""
+        given = {"product": product, "region": region, "billing_mode": billing_mode, "gpu_count": gpu_count}
+        times = {"since": since, "until": until, "bucket": bucket}
+        data = await self._executor.execute(documents.OFFER_HISTORY, encode_fields({**given, **times}))
+        return [decode(OfferBucket, each) for each in data["offerHistory"]]
+
+    async def alerts(self) -> AsyncIterator[MarketAlert]:
+        """Alerts of the project on offers."""
+        async for node in self._pages(documents.ALERTS, {}):
+            yield decode(MarketAlert, node)
+
+    async def create_alert(self, **arguments: Unpack[AlertArguments]) -> MarketAlert:
+        """Announce offers that match, as events `market.alert` and to `webhook_url`."""
+        given = {"idempotency_key": new_key(), **arguments}
+        return decode(MarketAlert, (await self._mutate(documents.CREATE_ALERT, given))["alert"])
+
+    async def delete_alert(self, alert: str) -> None:
+        """Remove an alert."""
+        await self._remove(documents.DELETE_ALERT, alert)
 
     async def ssh_access(self, instance: str) -> SshAccess:
         """How to log in, read from the provider now; raises NotFound if it gives no access."""
@@ -228,7 +275,7 @@ class AsyncRequests:
 
     async def delete_budget(self, budget: str) -> None:
         """Remove a budget; needs ADMIN."""
-        await self._mutate(documents.DELETE_BUDGET, {"id": budget})
+        await self._remove(documents.DELETE_BUDGET, budget)
 
     async def tokens(self) -> AsyncIterator[Token]:
         """The tokens of the project; needs ADMIN."""
@@ -254,14 +301,31 @@ class AsyncRequests:
             after = page["pageInfo"]["endCursor"]
 
     async def _act(self, document: str, instance: str, arguments: Mapping[str, Any]) -> Accepted:
-        given = {"idempotency_key": new_key(), **arguments, "id": await self._id_of(instance)}
-        return await self._accept(document, given)
+        """A name goes to the server as it is: a repeated request finds its first result also if the name has gone."""
+        reference = {"id" if INSTANCE_ID.fullmatch(instance) else "name": instance}
+        try:
+            return await self._accept(document, {"idempotency_key": new_key(), **arguments, "instance": reference})
+        except Refused as refused:
+            if "name" in reference and refused.code == "INSTANCE_NOT_FOUND":
+                raise NotFound(f"there is no instance {instance!r}") from None
+            raise
 
     async def _accept(self, document: str, given: Mapping[str, Any]) -> Accepted:
         payload = await self._mutate(document, given)
         return Accepted(
             decode(Instance, payload["instance"]), decode(Operation, payload["operation"]), payload["replayed"]
         )
+
+    async def _remove(self, document: str, id: str) -> None:
+        """Sent again after a lost response, it may be gone already: then it was removed."""
+        try:
+            await self._mutate(document, {"id": id}, is_repeatable=False)
+        except Unreachable:
+            try:
+                await self._mutate(document, {"id": id})
+            except Refused as refused:
+                if not refused.code.endswith("_NOT_FOUND"):
+                    raise
 
     async def _mutate(self, document: str, given: Mapping[str, Any], *, is_repeatable: bool = True) -> dict[str, Any]:
         variables = {"input": encode_fields(given)}

@@ -10,16 +10,19 @@ from typing_extensions import Self, Unpack
 
 from pilotlight_client.aio import AsyncPilotlight
 from pilotlight_client.inputs import (
+    AlertArguments,
     BudgetArguments,
     CreateArguments,
     EventFilter,
     ListFilter,
+    OfferFilter,
     ProductArguments,
     QuoteArguments,
     SpendArguments,
     StartArguments,
     UpdateArguments,
     VerbArguments,
+    WaitArguments,
 )
 from pilotlight_client.loop_thread import LoopThread
 from pilotlight_client.machine import Machine
@@ -28,6 +31,9 @@ from pilotlight_client.models import (
     Instance,
     InstanceEvent,
     LifetimePolicy,
+    MarketAlert,
+    MarketOffer,
+    OfferBucket,
     Operation,
     Product,
     Quote,
@@ -74,9 +80,11 @@ class Pilotlight:
         """Every event after the cursor, else from now on: in order, none missing, none twice, for ever."""
         return self._thread.iterate(self._client.events(after=after, **arguments))
 
-    def follow_log(self, instance: str, *, which: Literal["CONTAINER", "SYSTEM"] = "CONTAINER") -> Iterator[str]:
-        """The last lines of a log, then what is added, until the connection ends."""
-        return self._thread.iterate(self._client.follow_log(instance, which=which))
+    def follow_log(
+        self, instance: str, *, which: Literal["CONTAINER", "SYSTEM"] = "CONTAINER", tail: int = 200
+    ) -> Iterator[str]:
+        """The last lines of a log, at most 200, then what is added, until the connection ends."""
+        return self._thread.iterate(self._client.follow_log(instance, which=which, tail=tail))
 
     @contextmanager
     def instance(self, **arguments: Unpack[CreateArguments]) -> Generator[Machine, None, None]:
@@ -157,7 +165,7 @@ class Pilotlight:
         return self._thread.run(self._client.poll(operation, timeout=timeout))
 
     def event_page(
-        self, *, after: str | None = None, first: int = 50, **arguments: Unpack[EventFilter]
+        self, *, after: str | None = None, first: int = 25, **arguments: Unpack[EventFilter]
     ) -> tuple[Sequence[InstanceEvent], str | None]:
         """Past events after the cursor, oldest first, and the cursor to continue after."""
         return self._thread.run(self._client.event_page(after=after, first=first, **arguments))
@@ -169,6 +177,50 @@ class Pilotlight:
     def products(self, **arguments: Unpack[ProductArguments]) -> Sequence[Product]:
         """Products with price and stock in every region."""
         return self._thread.run(self._client.products(**arguments))
+
+    def update_wait(self, operation: str, **arguments: Unpack[WaitArguments]) -> Operation:
+        """Another end or priority of an operation that may wait for capacity."""
+        return self._thread.run(self._client.update_wait(operation, **arguments))
+
+    def market(self, **arguments: Unpack[OfferFilter]) -> Sequence[MarketOffer]:
+        """What the provider offers, as last polled: prices of the whole machine, and when it was in stock."""
+        return self._thread.run(self._client.market(**arguments))
+
+    def offer_history(
+        self,
+        product: str,
+        *,
+        region: str,
+        billing_mode: Literal["SPOT", "ON_DEMAND"] = "SPOT",
+        gpu_count: int = 1,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        bucket: timedelta | float = 3600,
+    ) -> Sequence[OfferBucket]:
+        """Prices while it was in stock, and for how long it was, in parts of equal length; a week unless `since`."""
+        return self._thread.run(
+            self._client.offer_history(
+                product,
+                region=region,
+                billing_mode=billing_mode,
+                gpu_count=gpu_count,
+                since=since,
+                until=until,
+                bucket=bucket,
+            )
+        )
+
+    def alerts(self) -> Iterator[MarketAlert]:
+        """Alerts of the project on offers."""
+        return self._thread.iterate(self._client.alerts())
+
+    def create_alert(self, **arguments: Unpack[AlertArguments]) -> MarketAlert:
+        """Announce offers that match, as events `market.alert` and to `webhook_url`."""
+        return self._thread.run(self._client.create_alert(**arguments))
+
+    def delete_alert(self, alert: str) -> None:
+        """Remove an alert."""
+        return self._thread.run(self._client.delete_alert(alert))
 
     def ssh_access(self, instance: str) -> SshAccess:
         """How to log in, read from the provider now; raises NotFound if it gives no access."""

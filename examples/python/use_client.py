@@ -72,8 +72,12 @@ def main(name: str) -> None:
         # For the length of a block. If this program is killed, the server deletes the instance two minutes later.
         with client.instance(name=f"{name}-2", product=PRODUCT, image="nginx", ports=[{"port": 80}]) as machine:
             print(machine.address(80), machine.refresh().status)
-        third = client.create(name=f"{name}-3", product=PRODUCT, image="nginx")
+        use_market(client)
+        third = client.create(
+            name=f"{name}-3", product=PRODUCT, image="nginx", on_no_capacity={"wait": {"for": timedelta(hours=1)}}
+        )
         try:
+            print(client.update_wait(third.operation.id, priority=80).kind)
             print(client.cancel(third.operation.id).status)
         except Refused as refused:  # too late
             print(refused.code)
@@ -87,6 +91,15 @@ def main(name: str) -> None:
         except Refused as refused:
             print(refused.code)
     receive_webhook()
+
+
+def use_market(client: Pilotlight) -> None:
+    offers = client.market(product_names=[PRODUCT], available_only=True)
+    history = client.offer_history(PRODUCT, region="AS-SGP-02", billing_mode="ON_DEMAND")
+    print(len(offers), len(history))
+    alert = client.create_alert(product_names=[PRODUCT], price_at_most=Decimal("0.01"))
+    print([each.cooldown for each in client.alerts() if each.id == alert.id])
+    client.delete_alert(alert.id)
 
 
 def receive_webhook() -> None:

@@ -1,13 +1,14 @@
 """Which server the client talks to when none is given."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import pytest
 from pilotlight_client import AsyncPilotlight, NotConfigured, Pilotlight, Unreachable
 from pilotlight_client.connection import config_file, find_server
 
-from tests.support.processes import Up
+from tests.support.processes import ROOT, Up
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +87,9 @@ async def test_the_proxy_of_the_environment_is_used_unless_the_host_is_left_out(
         async with AsyncPilotlight("http://127.0.0.1:2", "pl_x", retry_for=0) as client:
             with pytest.raises(Unreachable, match=reason):
                 await client.get("web")
+
+
+def test_the_package_needs_little():
+    project = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())["project"]
+    assert len(project["dependencies"]) <= 4
+    assert (project["name"], project["requires-python"]) == ("pilotlight-client", ">=3.10")

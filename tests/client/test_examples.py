@@ -5,10 +5,13 @@ import re
 import sys
 from uuid import uuid4
 
-from pilotlight_client import Pilotlight
+import pytest
+from pilotlight_client import AsyncPilotlight, Pilotlight
 
 from tests.support.processes import ROOT, Up
 
+FOLDER = ROOT / "examples" / "python"
+PROGRAMS: dict[str, type] = {"use_client.py": Pilotlight, "use_async_client.py": AsyncPilotlight}
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -37,11 +40,11 @@ async def test_the_readme(running: Up):
     assert (await run(running, "-c", steps)).splitlines() == ["READY", "INSTANCE_NAME_TAKEN ('input', 'name')"]
 
 
-async def test_the_program_that_uses_every_method(running: Up):
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_the_program_that_uses_every_method(running: Up, program: str):
     name = f"tour-{uuid4().hex[:8]}"
-    program = ROOT / "examples" / "python" / "use_client.py"
 
-    printed = (await run(running, str(program), name)).splitlines()
+    printed = (await run(running, str(FOLDER / program), name)).splitlines()
 
     assert printed[1] == "PRODUCT_NOT_FOUND"
     assert printed[2] == "CREATE SUCCEEDED"
@@ -50,7 +53,18 @@ async def test_the_program_that_uses_every_method(running: Up):
     assert printed[-3:] == ["there is no instance 'no such instance'", "TOKEN_NOT_FOUND", "instance.ready"]
 
 
-def test_the_program_calls_every_public_method():
-    text = (ROOT / "examples" / "python" / "use_client.py").read_text()
-    methods = {each for each in vars(Pilotlight) if not each.startswith("_")}
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_program_calls_every_public_method(program: str):
+    text = (FOLDER / program).read_text()
+    kinds = PROGRAMS[program].__mro__
+    methods = {each for kind in kinds for each in vars(kind) if not each.startswith("_")}
+    assert len(methods) > 30
     assert {each for each in methods if f"client.{each}" not in text} == set()
+
+
+def test_both_clients_have_the_same_methods():
+    names = [
+        {each for kind in client.__mro__ for each in vars(kind) if not each.startswith("_")}
+        for client in PROGRAMS.values()
+    ]
+    assert names[0] - {"close"} == names[1] - {"aclose"}

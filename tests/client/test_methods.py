@@ -16,9 +16,10 @@ from pilotlight_client import (
     Unauthenticated,
     WaitTimedOut,
 )
-from pilotlight_client.models import InstanceStatus, OperationInProgress, OperationStatus, ValidationError
+from pilotlight_client.models import InstanceStatus, MarketOffer, OperationInProgress, OperationStatus, ValidationError
 
 from tests.support.processes import Up, control
+from tests.support.waiting import until
 
 PRODUCT = "RTX 4090 24GB"
 
@@ -74,6 +75,50 @@ async def test_a_whole_life(client: AsyncPilotlight):
     assert (await client.get(ready.id)).status is InstanceStatus.DELETED
     with pytest.raises(NotFound):
         await client.get(name)
+
+
+async def test_a_create_waits_for_capacity_and_the_market_is_read(client: AsyncPilotlight, running: Up):
+    async def set_stock(free: int) -> None:
+        stock = {"productId": "26", "clusterId": "as-sgp-2", "free": free}
+        await control(running.ready["simulatorUrl"], "stock", stock)
+
+    await set_stock(0)
+    alert = await client.create_alert(
+        product_names=[PRODUCT], billing_modes=["SPOT"], price_at_most=Decimal("0.001"), cooldown=timedelta(hours=2)
+    )
+    assert [(each.id, each.cooldown) async for each in client.alerts()] == [(alert.id, timedelta(hours=2))]
+    accepted = await client.create(
+        name=new_name(),
+        product=PRODUCT,
+        image="nginx",
+        regions=["AS-SGP-02"],
+        billing="SPOT",
+        on_no_capacity={"wait": {"for": timedelta(hours=2)}, "priority": 80},
+    )
+    async for operation in client.follow(accepted.operation.id, timeout=timedelta(seconds=60)):
+        if operation.wait is not None:
+            assert (operation.wait.priority, operation.wait.position) == (80, 1)
+            break
+    changed = await client.update_wait(accepted.operation.id, priority=90)
+    assert changed.wait is not None
+    assert changed.wait.priority == 90
+    found = list[MarketOffer]()
+
+    async def is_polled() -> bool:
+        found[:] = await client.market(product_names=[PRODUCT], billing_modes=["SPOT"], regions=["AS-SGP-02"])
+        return [each.is_available for each in found] == [False]
+
+    await until(is_polled)
+    (offer,) = found
+    assert offer.price_per_hour is not None
+    assert (offer.product_name, offer.gpu_count, offer.price_per_hour.currency) == (PRODUCT, 1, "USD")
+    buckets = await client.offer_history(PRODUCT, region="AS-SGP-02", since=offer.seen_at - timedelta(hours=1))
+    assert len(buckets) >= 1
+    assert buckets[0].from_ <= offer.seen_at
+
+    await client.delete_alert(alert.id)
+    await client.cancel(accepted.operation.id)
+    await set_stock(16)
 
 
 def test_the_synchronous_client_does_the_same(sync_client: Pilotlight):
