@@ -38,5 +38,7 @@ async def running(
 ) -> AsyncIterator[Up]:
     """One server for a module's tests; they don't disturb each other, because each uses its own instances."""
     home = tmp_path_factory.mktemp("home")
-    async with up(home, env={"DATABASE_URL": await new_database.migrated()}) as running:
+    # All tests of a module look at the provider more often than one person may.
+    limits = {"LIVE_READS_PER_TOKEN": "0", "LIVE_READS_PER_PROJECT": "0"}
+    async with up(home, env={"DATABASE_URL": await new_database.migrated(), **limits}) as running:
         yield running

@@ -67,6 +67,27 @@ SPEND = """
           FROM instance CROSS JOIN generate_series(1, $1::int) AS day
           WHERE novita_id IS NOT NULL AND (day + ascii(right(name, 1))) % 4 > 0) AS ran
 """
+# The same as the ledger on all days but one, on which a quarter more was billed.
+BILL = """
+    INSERT INTO bill_line (machine, day, project_id, instance_id, amount_micros)
+    SELECT machine, day, project_id, instance_id,
+           round(sum(amount_micros) * CASE WHEN day = today - 2 THEN 1.25 ELSE 1 END)
+    FROM (SELECT cost_entry.*, CAST(began_at AT TIME ZONE 'UTC' AS date) AS day,
+                 CAST(now() AT TIME ZONE 'UTC' AS date) AS today
+          FROM cost_entry WHERE ended_at IS NOT NULL) AS entry
+    WHERE day < today GROUP BY machine, day, today, project_id, instance_id;
+    INSERT INTO bill_check (until) VALUES (CAST(now() AT TIME ZONE 'UTC' AS date))
+"""
+LIMITS = """
+    mutation {
+      a: setQuota(input: {scope: {project: true}, maxInstances: 20, maxPricePerHour: {amountMicros: 40000000}}) {
+        errors { code } }
+      b: setQuota(input: {scope: {label: {key: "team", value: "research"}}, maxGpus: 8}) { errors { code } }
+      c: createToken(input: {name: "nightly-agent", role: OPERATOR, limits: {
+           budget: {amountMicros: 20000000}, maxInstances: 2, maxDuration: 7200, ownInstancesOnly: true,
+           productNames: ["RTX 4090 24GB", "L40S 48GB"]}}) { errors { code } }
+    }
+"""
 BUDGETS = """
     mutation {
       a: createBudget(input: {name: "research", limit: {amountMicros: 900000000}, period: MONTH,
@@ -82,6 +103,13 @@ async def spend(running: Up, days: int = 20) -> None:
     """Write what the instances have cost on each of the last days."""
     connection = await asyncpg.connect(running.ready["databaseUrl"])
     await connection.execute(SPEND, days)
+    await connection.close()
+
+
+async def bill(running: Up) -> None:
+    """Write what the provider has billed for the days of the ledger; once per server."""
+    connection = await asyncpg.connect(running.ready["databaseUrl"])
+    await connection.execute(BILL)
     await connection.close()
 
 
@@ -165,7 +193,9 @@ async def seed(running: Up) -> Seeded:
         await until_status(failed, "FAILED")
         await create_volumes(ask)
         await spend(running)
+        await bill(running)
         await ask(BUDGETS)
+        await ask(LIMITS)
         return Seeded(ready=made[0], failed=failed, died=made[1])
 
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import aiohttp
 import pytest
 
 from tests.support.processes import Up
@@ -29,7 +30,7 @@ async def test_templates_credentials_networks_and_images_are_created_and_deleted
     await page.fill("input[name=image]", "nginx:1.27")
     await page.fill("input[name=ports]", "80, 99999")
     await page.click("button:has-text('Create template')")
-    await page.wait(".field.wrong:has-text('HTTP ports')")
+    await page.wait(".field.wrong:has-text('Ports')")
     await page.fill("input[name=ports]", "80, 8080")
     await page.click("button:has-text('Create template')")
     await page.wait("td:has-text('serving')")
@@ -48,7 +49,11 @@ async def test_templates_credentials_networks_and_images_are_created_and_deleted
     await page.click("[data-tab=networks]")
     await page.fill("input[name=name]", "inner")
     await page.click("button:has-text('Create network')")
-    await page.wait("td:has-text('inner')")
+    await page.click("button[aria-label='Edit inner']")
+    await page.fill("input[name=name]", "inner-2")
+    await page.click("button:has-text('Save network')")
+    await page.wait("td:has-text('inner-2')")
+    await page.wait(".panel:has-text('New network')")
     assert await _serious(page) == []
 
     await page.click("[data-tab=prewarms]")
@@ -56,9 +61,13 @@ async def test_templates_credentials_networks_and_images_are_created_and_deleted
     await page.click("form button[type=submit]")
     await page.wait("td:has-text('nginx:1.27')")
     await page.wait("header:has-text('1 of')")
+    await page.click("button[aria-label='Edit nginx:1.27']")
+    await page.fill("input[name=note]", "for monday")
+    await page.click("button:has-text('Save note')")
+    await page.wait("td:has-text('for monday')")
     assert await _serious(page) == []
 
-    for tab, name in (("templates", "serving"), ("registries", "images.example.test"), ("networks", "inner")):
+    for tab, name in (("templates", "serving"), ("registries", "images.example.test"), ("networks", "inner-2")):
         await page.goto(f"{base}/#/account/{tab}")  # an address of its own
         await page.click(f"button[aria-label='Delete {name}']")
         await page.click("dialog button:has-text('Delete')")
@@ -67,6 +76,76 @@ async def test_templates_credentials_networks_and_images_are_created_and_deleted
     assert not any(name in str(left) for name in ("serving", "images.example.test", "inner"))
     assert await page.report(base) == {"problems": [], "otherHosts": []}
     assert "correct-horse-battery" not in running.said
+
+
+TEMPLATES = """{ templates(channels: [PRIVATE]) { nodes {
+    id name image command rootfsSizeGb ports { port type } tools { name } env { key value } } } }"""
+NEW_TEMPLATE = "mutation ($input: CreateTemplateInput!) { createTemplate(input: $input) { errors { code } } }"
+
+
+async def template(running: Up, name: str) -> dict[str, Any]:
+    (found,) = [each for each in (await ask(running, TEMPLATES))["templates"]["nodes"] if each["name"] == name]
+    return dict(found)
+
+
+async def test_a_template_is_edited_and_keeps_what_the_form_does_not_show(servant: Servant, running: Up, base: str):
+    given = {"name": "to-edit", "image": "nginx:1.27", "command": "serve", "ports": [{"port": 80}], "rootfsSizeGb": 70}
+    more = {"tools": [{"name": "JUPYTER"}], "env": [{"key": "MODE", "value": "slow"}]}
+    assert (await ask(running, NEW_TEMPLATE, input={**given, **more}))["createTemplate"]["errors"] == []
+    before = await template(running, "to-edit")
+    page = await servant.open("templates", f"{base}/#/account/templates")
+
+    await page.click("button[aria-label='Edit to-edit']")
+    await page.wait(".panel:has-text('Edit to-edit')")
+    await page.fill("input[name=image]", " ")
+    await page.wait("button:has-text('Save template')[disabled]")
+    await page.fill("input[name=image]", "nginx:1.28")
+    await page.fill("input[name=command]", "")
+    await page.fill("input[name=ports]", "80, 22/tcp")
+    await page.fill("input[name=rootfsSizeGb]", "5")
+    await page.fill("textarea[name=env]", "MODE=fast\nSIZE=2")
+    assert await page.serious() == []
+    await page.click("button:has-text('Save template')")
+    await page.wait(".field.wrong:has-text('Root disk')")
+    assert await template(running, "to-edit") == before
+    await page.fill("input[name=rootfsSizeGb]", "80")
+    await page.click("button:has-text('Save template')")
+    await page.wait(".toast:has-text('Template changed')")
+    await page.wait(".panel:has-text('New template')")
+    await page.wait("tr:has-text('to-edit'):has-text('nginx:1.28')")
+
+    assert await template(running, "to-edit") == {
+        **before,
+        "image": "nginx:1.28",
+        "command": None,
+        "rootfsSizeGb": 80,
+        "ports": [{"port": 80, "type": "http"}, {"port": 22, "type": "tcp"}],
+        "env": [{"key": "MODE", "value": "fast"}, {"key": "SIZE", "value": "2"}],
+    }
+    assert before["tools"] == [{"name": "JUPYTER"}]
+    assert await page.report(base) == {"problems": [], "otherHosts": []}
+
+
+async def test_the_environment_of_a_template_with_a_secret_is_not_offered_for_edit(
+    servant: Servant, running: Up, base: str
+):
+    secret = [{"key": "API_TOKEN", "value": "correct-horse"}]
+    given = {"name": "with-secret", "image": "nginx:1.27", "env": secret}
+    assert (await ask(running, NEW_TEMPLATE, input=given))["createTemplate"]["errors"] == []
+    page = await servant.open("secret", f"{base}/#/account/templates")
+
+    await page.click("button[aria-label='Edit with-secret']")
+    await page.wait("form:has-text('the values of API_TOKEN are secret')")
+    assert await page.texts("textarea") == []
+    await page.fill("input[name=image]", "nginx:1.28")
+    await page.click("button:has-text('Save template')")
+    await page.wait("tr:has-text('with-secret'):has-text('nginx:1.28')")
+
+    url = f"{running.ready['simulatorUrl']}/gpu-instance/openapi/v1/templates?name=with-secret"
+    headers = {"authorization": "Bearer any-key"}
+    async with aiohttp.ClientSession(headers=headers) as http, http.get(url) as response:
+        stored = (await response.json())["template"]
+    assert [(each["image"], each["envs"]) for each in stored] == [("nginx:1.28", secret)]
 
 
 async def test_an_exited_instance_is_saved_and_its_job_is_shown(servant: Servant, running: Up, base: str):
@@ -81,7 +160,7 @@ async def test_an_exited_instance_is_saved_and_its_job_is_shown(servant: Servant
     async def has_job() -> bool:
         return bool((await ask(running, read, id=id))["providerJobs"]["totalCount"])
 
-    await until(has_job, within=60)
+    await until(has_job, within=60, pause=2)  # the live reads of a token are limited
     await page.click("button[aria-label=Refresh]")
     await page.wait("td:has-text('Save image')")
     await page.wait("td a:has-text('to-save')")

@@ -3,13 +3,15 @@
 from tests.support.processes import Up
 from tests.web.browser import Servant
 from tests.web.requests import ask, page_at, ready
-from tests.web.seed import spend
+from tests.web.seed import bill, spend
 
 
 async def test_an_empty_view_says_what_to_do(servant: Servant, running: Up):
     page = await servant.open("no-costs", page_at(running, "#/costs"))
     await page.wait(".empty:has-text('Nothing was spent')")
     await page.wait(".empty:has-text('No budget yet')")
+    await page.wait(".panel:has-text('Quotas') .empty:has-text('None yet')")
+    await page.wait(".panel:has-text('No day of this time is compared with the bill yet')")
     assert await page.serious() == []
 
 
@@ -59,4 +61,105 @@ async def test_a_budget_is_created_shown_with_its_bar_changed_and_deleted(servan
     await page.click("dialog button:has-text('Delete')")
     await page.wait(".empty:has-text('No budget yet')")
     assert (await ask(running, "{ budgets { totalCount } }"))["budgets"]["totalCount"] == 0
+    assert await page.report(page_at(running)) == {"problems": [], "otherHosts": []}
+
+
+async def test_what_the_provider_billed_is_shown_beside_the_ledger(servant: Servant, running: Up):
+    await ready(running, "billed", labels=[{"key": "team", "value": "billed"}])
+    await spend(running, days=4)
+    await bill(running)
+    given = """{ spend(filter: {since: "2026-01-01T00:00:00Z"}) { billed { amountMicros } difference { amountMicros }
+        billedDays { day billed { amountMicros } ledger { amountMicros } } } }"""
+    expected = (await ask(running, given))["spend"]
+    page = await servant.open("billed", page_at(running, "#/costs"))
+
+    await page.wait("table.billed tbody tr")
+    rows = [row.split() for row in await page.texts("table.billed tbody tr")]
+    days = sorted(expected["billedDays"], key=lambda day: day["day"], reverse=True)
+    assert [row[0] for row in rows] == [day["day"] for day in days]
+    differing = [day["day"] for day in days if day["billed"] != day["ledger"]]
+    assert len(differing) == 1
+    assert [row[0] for row in rows if "Differs" in row] == differing
+    assert [row[0] for row in rows if row[-1] == "more"] == differing
+    dollars = f"${expected['billed']['amountMicros'] / 1e6:,.2f}"
+    await page.wait(f".panel:has-text('{dollars} billed')")
+    assert await page.serious() == []
+
+    # The simulator's own record has nothing of the last days.
+    await page.click("button:has-text('Compare now')")
+    await page.wait(".toast:has-text('Compared with the bill')")
+    await page.wait("table.billed tbody tr:has-text('$0.00') .chip:has-text('Differs')")
+    assert await page.report(page_at(running)) == {"problems": [], "otherHosts": []}
+
+
+async def test_a_quota_is_set_shown_with_its_use_replaced_and_removed(servant: Servant, running: Up):
+    await ready(running, "counted", labels=[{"key": "team", "value": "quota"}])
+    page = await servant.open("quotas", page_at(running, "#/costs"))
+    await page.click("button:has-text('Set quota')")
+    await page.wait(".field.wrong:has-text('Enter at least one maximum')")
+    await page.fill("input[name=maxInstances]", "-1")
+    await page.click("button:has-text('Set quota')")
+    await page.wait(".field.wrong:has-text('Most instances')")
+
+    await page.fill(".panel:has-text('Set a quota') input[name=scope]", "team=quota")
+    await page.fill("input[name=maxInstances]", "3")
+    await page.fill("input[name=maxPricePerHour]", "7.5")
+    await page.click("button:has-text('Set quota')")
+    await page.wait("tr:has-text('team=quota') td:has-text('1 of 3')")
+    await page.wait("tr:has-text('team=quota') td:has-text('of $7.50')")
+    await page.wait("tr:has-text('team=quota') td:has-text('1, no limit')")
+    assert await page.serious() == []
+
+    await page.fill(".panel:has-text('Set a quota') input[name=scope]", "team=quota")
+    await page.fill("input[name=maxGpus]", "8")
+    await page.click("button:has-text('Set quota')")
+    await page.wait("tr:has-text('team=quota') td:has-text('1 of 8')")
+    quotas = "{ quotas { nodes { maxInstances maxGpus maxPricePerHour { amountMicros } scope { label { value } } } } }"
+    [quota] = (await ask(running, quotas))["quotas"]["nodes"]
+    expected = {"maxInstances": None, "maxGpus": 8, "maxPricePerHour": None, "scope": {"label": {"value": "quota"}}}
+    assert quota == expected
+
+    await page.click("button[aria-label='Remove the quota of team=quota']")
+    await page.click("dialog button:has-text('Remove')")
+    await page.wait(".panel:has-text('Quotas') .empty:has-text('None yet')")
+    assert (await ask(running, "{ quotas { totalCount } }"))["quotas"]["totalCount"] == 0
+    assert await page.report(page_at(running)) == {"problems": [], "otherHosts": []}
+
+
+async def test_a_token_for_a_program_is_created_with_limits_and_shows_them(servant: Servant, running: Up):
+    page = await servant.open("token-limits", page_at(running, "#/settings"))
+    await page.fill(".new-token input[placeholder=backend]", "agent")
+    await page.click(".new-token summary")
+    await page.fill("input[name=maxDuration]", "0.01")
+    await page.click("button[aria-label='Create token']")
+    await page.wait(".field.wrong:has-text('Longest run')")
+
+    await page.fill("input[name=maxDuration]", "2")
+    await page.fill("input[name=budget]", "20")
+    await page.fill("input[name=maxInstances]", "3")
+    await page.fill("input[name=productNames]", "RTX 4090 24GB, L40S 48GB")
+    await page.click(".new-token input[type=checkbox]")
+    await page.click("button[aria-label='Create token']")
+    await page.wait(".secret")
+    await page.wait("tr:has-text('agent') .limit")
+    shown = await page.texts("tr:has-text('agent') .limit")
+    assert [each.strip() for each in shown] == [
+        "$0.00 of $20.00 spent",
+        "at most 3 instances at once",
+        "runs of at most 2h 0m",
+        "only RTX 4090 24GB, L40S 48GB",
+        "sees only its own instances",
+    ]
+    given = """{ tokens { nodes { name limits { ownInstancesOnly maxDuration productNames regions
+        budget { limit { amountMicros } } quota { maxInstances maxGpus } } } } }"""
+    [token] = [each for each in (await ask(running, given))["tokens"]["nodes"] if each["name"] == "agent"]
+    assert token["limits"] == {
+        "ownInstancesOnly": True,
+        "maxDuration": 7200,
+        "productNames": ["RTX 4090 24GB", "L40S 48GB"],
+        "regions": None,
+        "budget": {"limit": {"amountMicros": 20_000_000}},
+        "quota": {"maxInstances": 3, "maxGpus": None},
+    }
+    assert await page.serious() == []
     assert await page.report(page_at(running)) == {"problems": [], "otherHosts": []}

@@ -77,6 +77,36 @@ async def test_an_edit_and_a_stop_are_undone(servant: Servant, running: Up):
     await control(running.ready["simulatorUrl"], "faults", {"faults": []})
 
 
+async def test_an_upgrade_is_confirmed_and_changes_only_what_was_changed(servant: Servant, running: Up):
+    id = await ready(running, "to-upgrade", command="serve --fast", env=[{"key": "MODE", "value": "fast"}])
+    page = await servant.open("upgrade", page_at(running, f"#/instances/{id}/edit"))
+    read = """query ($id: ID!) { instance(id: $id) {
+        status image command env { key value } operations(first: 1) { action } } }"""
+    upgrade = ".panel:has-text('Variables and everything else stay') button:has-text('Upgrade')"
+    await page.click(upgrade)
+    await page.wait("dialog[open]:has-text('Its machine is reset')")
+    await page.click("dialog[open] button[type=submit]")
+    await page.wait(".banner.bad:has-text('at least one value')")  # nothing was changed
+
+    await page.fill("input[name=image]", "nginx:1.28")
+    await page.click(upgrade)
+    assert await page.serious() == []
+    await page.click("dialog[open] button[type=submit]")
+    await page.wait(".toast:has-text('Upgrade accepted')")
+
+    async def is_upgraded() -> bool:
+        return (await ask(running, read, id=id))["instance"] == {
+            "status": "READY",
+            "image": "nginx:1.28",
+            "command": "serve --fast",
+            "env": [{"key": "MODE", "value": "fast"}],
+            "operations": [{"action": "UPGRADE"}],
+        }
+
+    await until(is_upgraded, within=60)
+    assert await page.report(page_at(running)) == {"problems": [], "otherHosts": []}
+
+
 async def test_a_delete_needs_the_name_typed(servant: Servant, running: Up):
     id = await ready(running, "precious")
     page = await servant.open("delete", page_at(running, f"#/instances/{id}"))

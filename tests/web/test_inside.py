@@ -3,7 +3,7 @@
 import time
 
 from tests.support.processes import Up, control
-from tests.web.browser import Servant
+from tests.web.browser import Browser, Servant
 from tests.web.requests import ask, has_status, machine_of, page_at, ready
 from tests.web.seed import LAST_WORDS, die
 
@@ -54,6 +54,32 @@ async def test_usage_of_the_last_hour_is_drawn_with_the_idle_line(servant: Serva
     assert await page.evaluate(drawn)
     assert await page.serious() == []
     assert await page.report(page_at(running)) == {"problems": [], "otherHosts": []}
+
+
+async def test_every_recorded_health_check_is_a_bar_of_its_history(servant: Servant, running: Up):
+    id = await ready(running, "probed")
+    machine, simulator = await machine_of(running, id), running.ready["simulatorUrl"]
+    page = await servant.open("health", page_at(running, f"#/instances/{id}"))
+    await page.wait(".panel:has-text('Health') .chip.good, .panel:has-text('Healthy')")
+    assert await page.texts(".health-history") == []  # one check is no history
+
+    await control(simulator, f"instances/{machine}/endpoint", {"port": 80, "mode": "badGateway"})
+    await _check_health(page)
+    await page.wait(".health-history:has-text('1 of the last 2 recorded checks healthy')")
+    await control(simulator, f"instances/{machine}/endpoint", {"port": 80, "mode": "ok"})
+    await _check_health(page)
+    await page.wait(".health-history:has-text('2 of the last 3 recorded checks healthy')")
+    bars = "[...document.querySelectorAll('.health-history rect')].map((bar) => bar.getAttribute('class')).join()"
+    assert await page.evaluate(bars) == "good,bad,good"
+    await page.reload()
+    await page.wait(".health-history:has-text('2 of the last 3 recorded checks healthy')")
+    assert await page.serious() == []
+    assert await page.report(page_at(running)) == {"problems": [], "otherHosts": []}
+
+
+async def _check_health(page: Browser) -> None:
+    await page.wait("button:has-text('Run health check'):not([disabled])")
+    await page.click("button:has-text('Run health check')")
 
 
 async def test_a_container_that_died_shows_its_exit_code_and_last_lines(servant: Servant, running: Up):

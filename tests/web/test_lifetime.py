@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.support.processes import Up
+from tests.support.processes import Up, control
 from tests.support.waiting import until
 from tests.web.browser import WEB, Browser, Servant
 from tests.web.requests import ask
@@ -40,9 +40,53 @@ async def test_the_next_end_counts_down_is_sorted_and_extended(servant: Servant,
 
     await page.click("button:has-text('Stop at 18:00')")
     await page.wait(".facts:has-text('Deadline')")
+    await page.click("button:has-text('Stop after 4 h')")
+    await page.wait(".facts:has-text('Longest run')")
+    await page.wait(".ends:has-text('stops in')")
+    assert (await ask(running, READ, id=ids[1]))["instance"]["lifetime"]["maxDuration"] == 4 * 3600
     await page.click("button:has-text('No limit')")
     await page.wait(".panel:has-text('No limits')")
     assert (await ask(running, READ, id=ids[1]))["instance"]["lifetime"] is None
+    assert await _serious(page) == []
+    assert await page.report(_base(running)) == {"problems": [], "otherHosts": []}
+
+
+IN_ITS_CELL = """(() => { const button = document.querySelector('[aria-label="+1 h for closing"]');
+    const cell = button.closest('.cell-ends').getBoundingClientRect();
+    return button.getBoundingClientRect().right <= cell.right; })()"""
+
+
+async def test_one_more_hour_is_a_click_in_the_row_and_in_the_head(servant: Servant, running: Up):
+    id = await _ready(running, "closing", 3600)
+    page = await servant.open("extend", f"{_base(running)}/#/?q=closing")
+    button = "[aria-label='+1 h for closing']"
+    await page.wait(".cell-ends:has-text('stops in 59m')")
+    assert await page.evaluate(IN_ITS_CELL)
+    await page.click(f".cell-ends {button}")
+    await page.wait(".cell-ends:has-text('stops in 1h 59m')")  # by the event, without a reload
+    first = (await ask(running, READ, id=id))["instance"]["lifetime"]["next"]["at"]
+
+    await page.click("a:has-text('closing')")
+    await page.click(f".instance-head {button}")
+    await page.wait(".instance-head:has-text('stops in 2h 59m')")
+    assert (await ask(running, READ, id=id))["instance"]["lifetime"]["next"]["at"] > first
+    assert await page.report(_base(running)) == {"problems": [], "otherHosts": []}
+
+
+async def test_a_reclaim_is_counted_down_in_the_row_and_in_the_head(servant: Servant, running: Up):
+    id = await _ready(running, "on-spot", 7200)
+    machine = (await ask(running, "query ($id: ID!) { instance(id: $id) { novitaId } }", id=id))["instance"]["novitaId"]
+    page = await servant.open("reclaim", f"{_base(running)}/#/?q=on-spot")
+    await page.wait(".cell-ends:has-text('stops in')")
+
+    notice = {"instanceId": machine, "noticeSeconds": 1200}
+    await control(running.ready["simulatorUrl"], "reclaim", notice)
+    await ask(running, "mutation { syncFleet { errors { code } } }")  # not only after the next poll
+
+    await page.wait(".cell-ends .reclaim:has-text('reclaimed in 19m')")  # sooner than the end of its lifetime
+    await page.click("a:has-text('on-spot')")
+    await page.wait(".instance-head .reclaim:has-text('reclaimed in 19m')")
+    await page.wait(".instance-head:has-text('stops in 1h')")
     assert await _serious(page) == []
     assert await page.report(_base(running)) == {"problems": [], "otherHosts": []}
 

@@ -9,6 +9,9 @@ from tests.web.browser import WEB, Browser, Servant
 from tests.web.requests import ask
 
 ACCESS = "query ($id: ID!) { sshAccess(instanceId: $id) { command password isRunning } }"
+IN_BROWSER = (
+    "query ($id: ID!) { instanceAccess(instanceId: $id) { jupyter { address } webTerminal { address username } } }"
+)
 TOKEN = 'mutation { createToken(input: {name: "looks only", role: READER}) { secret errors { code } } }'
 SHOW = "button:has-text('Show password')"
 GET = "GET /gpu/instance"
@@ -34,6 +37,27 @@ async def test_the_password_is_in_the_page_only_after_a_click_and_until_the_next
     await page.wait(SHOW)
     assert not await _has(page, access["password"])
     assert access["password"] not in await page.evaluate("JSON.stringify({...sessionStorage, ...localStorage})")
+    assert await page.report(_base(running)) == {"problems": [], "otherHosts": []}
+
+
+async def test_jupyter_and_the_web_terminal_are_links_while_the_password_is_shown(servant: Servant, running: Up):
+    id = await _ready(running, "notebook", tools=[{"name": "JUPYTER"}])
+    access = (await ask(running, IN_BROWSER, id=id))["instanceAccess"]
+    addresses = [access["jupyter"]["address"], access["webTerminal"]["address"]]
+    page = await servant.open("browser", f"{_base(running)}/#/instances/{id}")
+    await page.wait(SHOW)
+    assert not await _has(page, addresses[1])
+
+    await page.click(SHOW)
+    await page.wait(".reach .ssh:has-text('Terminal') a")
+    links = "[...document.querySelectorAll('.reach .ssh a')].map((each) => each.getAttribute('href'))"
+    assert await page.evaluate(links) == addresses
+    await page.wait(f".reach .ssh:has-text('Terminal'):has-text('user {access['webTerminal']['username']}')")
+    assert await _serious(page) == []
+
+    await page.click("button:has-text('Hide password')")
+    await page.wait(".reach .ssh:has-text('Terminal')", state="detached")
+    assert not await _has(page, addresses[1])
     assert await page.report(_base(running)) == {"problems": [], "otherHosts": []}
 
 
@@ -105,11 +129,11 @@ async def _serious(page: Browser) -> list[Any]:
     return [each["id"] for each in json.loads(found) if each["impact"] in ("serious", "critical")]
 
 
-async def _ready(running: Up, name: str) -> str:
+async def _ready(running: Up, name: str, **fields: Any) -> str:
     created = await ask(
         running,
         "mutation ($input: CreateInstanceInput!) { createInstance(input: $input) { instance { id } errors { code } } }",
-        input={"name": name, "productName": "RTX 4090 24GB", "image": "nginx", "ports": [{"port": 80}]},
+        input={"name": name, "productName": "RTX 4090 24GB", "image": "nginx", "ports": [{"port": 80}], **fields},
     )
     id = str(created["createInstance"]["instance"]["id"])
     await _until(running, id, "READY")

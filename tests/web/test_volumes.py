@@ -79,6 +79,72 @@ async def test_a_volume_that_was_created_elsewhere_is_adopted(servant: Servant, 
     assert await page.report(base_of(running)) == {"problems": [], "otherHosts": []}
 
 
+CREATE_VOLUME = "mutation ($input: CreateVolumeInput!) { createVolume(input: $input) { volume { id } } }"
+MOUNTS = """query ($name: String!) { instanceByName(name: $name) { id region regions status
+    volumes { volumeId mountPath } } }"""
+
+
+async def test_the_create_form_mounts_a_volume_in_its_region(servant: Servant, running: Up):
+    ids = {
+        name: await available(running, name, region)
+        for name, region in (("near data", "EU-GB-01"), ("more", "EU-GB-01"), ("far", "AS-SGP-02"))
+    }
+    page = await servant.open("mounts", f"{base_of(running)}/#/create?product=RTX%204090%2024GB&region=AS-SGP-02")
+    await page.wait(".mounts button:has-text('Add a volume'):not([disabled])")
+    await page.click("button:has-text('Add a volume')")
+    elsewhere = "near data · 10 GB · EU-GB-01 · not in AS-SGP-02"
+    await page.wait(f".mount option[disabled]:has-text('{elsewhere}')", state="attached")
+    await page.click("button[aria-label='Remove volume 1']")
+    region = "label:has-text('Preferred region') + select"
+    await page.choose(region, "")
+
+    await page.click("button:has-text('Add a volume')")
+    await page.choose("label:text-is('Volume') + select", ids["near data"])
+    await page.wait(f"{region}[disabled]")
+    assert await page.evaluate("document.querySelector('select[disabled]').value") == "EU-GB-01"
+    assert await page.evaluate("document.querySelector('.mount input').value") == "/near-data"
+    await page.fill(".mount input", "data")
+    await page.wait(".mount .field.wrong:has-text('absolute')")
+    await page.fill(".mount input", "/data")
+    await page.wait(".mount .field:not(.wrong):has-text('Mount path')")
+    await page.wait(".candidates li:has-text('EU-GB-01')")
+    assert not any("AS-SGP-02" in each for each in await page.texts(".candidates li"))
+
+    await page.click("button:has-text('Add a volume')")
+    assert await page.evaluate("document.querySelectorAll('.mount select')[1].value") == ids["more"]
+    await page.wait(".mounts:has-text('no other free volume in this region')")
+    await page.wait(".quote:not(.pending)")
+    assert await page.serious() == []
+    await page.click("button[aria-label='Remove volume 2']")
+
+    await page.fill("label:has-text('Name') + input", "mounted")
+    await page.click("button:has-text('Create instance')")
+    await page.click("dialog[open] button[type=submit]")
+    await page.wait(".instance-head h1:has-text('mounted')")
+    made = (await ask(running, MOUNTS, name="mounted"))["instanceByName"]
+    assert made["volumes"] == [{"volumeId": ids["near data"], "mountPath": "/data"}]
+    assert made["regions"] == ["EU-GB-01"]
+
+    # It is used now; another one can be chosen.
+    await page.goto(f"{base_of(running)}/#/create")
+    await page.click("button:has-text('Add a volume')")
+    await page.wait(".mount option[disabled]:has-text('used by mounted')", state="attached")
+    assert await page.report(base_of(running)) == {"problems": [], "otherHosts": []}
+
+
+async def available(running: Up, name: str, region: str) -> str:
+    """The id of a new volume that can be mounted."""
+    given = {"name": name, "region": region, "sizeGb": 10}
+    id = str((await ask(running, CREATE_VOLUME, input=given))["createVolume"]["volume"]["id"])
+
+    async def is_available() -> bool:
+        shown = (await ask(running, LIST))["volumes"]["nodes"]
+        return any(each["id"] == id and each["status"] == "AVAILABLE" for each in shown)
+
+    await until(is_available, within=60)
+    return id
+
+
 def base_of(running: Up) -> str:
     return running.graphql_url.removesuffix("/graphql")
 

@@ -22,6 +22,7 @@ const VIEWS = [
   { name: "duplicate", hash: `#/create?like=${values.ready}`, until: ".banner + .create .candidates li" },
   { name: "costs", hash: "#/costs", until: ".budget" },
   { name: "market", hash: "#/market", until: ".offer" },
+  { name: "market-offer", hash: "#/market?offer=RTX+4090+24GB%40AS-SGP-02", until: ".sparkline" },
   { name: "volumes", hash: "#/volumes", until: ".volumes tbody tr" },
   { name: "account", hash: "#/account", until: ".tab-panel tbody tr", tabs: values.shots ? ["registries", "networks", "prewarms", "images", "machines"] : ["registries", "machines"] },
   { name: "events", hash: "#/events", until: ".tab-panel tbody tr", tabs: ["webhooks"] },

@@ -58,5 +58,7 @@ export function count(number: number, one: string, many = `${one}s`): string {
 
 // What happened, and what can be done about it.
 export function explain(error: { readonly message: string; readonly help?: string | null }): string {
-  return error.help ? `${error.message} ${error.help}` : error.message;
+  if (!error.help) return error.message;
+  // Messages of the provider often end without a full stop.
+  return `${error.message}${/[.!?…]$/.test(error.message) ? "" : "."} ${error.help}`;
 }

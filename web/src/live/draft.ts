@@ -1,6 +1,8 @@
 // The create form’s fields, and the inputs of quote and createInstance made from them.
-import type { Billing, CreateInstanceInput, InstanceToCopyResult, KeyValueInput, LifetimeInput, PortInput, QuoteInput } from "../generated/api.ts";
+import type { Billing, CreateInstanceInput, InstanceToCopyResult, KeyValueInput, LifetimeInput, NoCapacityInput, PortInput, QuoteInput, VolumeMountInput } from "../generated/api.ts";
 import { type Preset, presetInput } from "./lifetime.ts";
+
+export type Mount = Readonly<VolumeMountInput>;
 
 export interface Draft {
   readonly name: string;
@@ -12,6 +14,7 @@ export interface Draft {
   readonly ports: string;
   readonly billing: Billing;
   readonly region: string;
+  readonly isOnlyRegion: boolean; // else others are tried next
   readonly maxPrice: string;
   readonly rootfsSizeGb: string;
   readonly command: string;
@@ -20,6 +23,10 @@ export interface Draft {
   readonly webhookUrl: string;
   readonly healthPath: string;
   readonly lifetime: Preset | "same";
+  // How many seconds it waits for capacity, and with which priority in the project; "": it fails without capacity.
+  readonly wait: string;
+  readonly priority: string;
+  readonly volumes: readonly Mount[];
   // Of the instance that is copied: what the form has no field for.
   readonly copied: Copied;
 }
@@ -28,7 +35,7 @@ export interface Copied extends Pick<QuoteInput, "kind" | "entrypoint" | "tools"
   readonly lifetime?: LifetimeInput;
 }
 
-export type TextField = Exclude<keyof Draft, "source" | "billing" | "lifetime" | "copied">;
+export type TextField = Exclude<keyof Draft, "source" | "billing" | "isOnlyRegion" | "lifetime" | "volumes" | "copied">;
 
 export const BLANK: Draft = {
   name: "",
@@ -40,6 +47,7 @@ export const BLANK: Draft = {
   ports: "",
   billing: "SPOT_THEN_ON_DEMAND",
   region: "",
+  isOnlyRegion: false,
   maxPrice: "",
   rootfsSizeGb: "",
   command: "",
@@ -48,6 +56,9 @@ export const BLANK: Draft = {
   webhookUrl: "",
   healthPath: "",
   lifetime: "",
+  wait: "",
+  priority: "",
+  volumes: [],
   copied: {},
 };
 
@@ -108,7 +119,9 @@ export function quoteInput(draft: Draft): QuoteInput {
     ...(draft.source === "template" && draft.templateId && { templateId: draft.templateId }),
     ...(draft.source === "image" && draft.image.trim() && { image: draft.image.trim() }),
     ...(ports.length > 0 && { ports }),
-    ...(draft.region && { region: draft.region }),
+    // The server creates an instance in the region of its volumes.
+    ...(draft.region && draft.volumes.length === 0 && (draft.isOnlyRegion ? { regions: [draft.region] } : { region: draft.region })),
+    ...(draft.volumes.length > 0 && { volumes: draft.volumes.map(({ id, mountPath }) => ({ id, mountPath: mountPath.trim() })) }),
     ...(maxPrice > 0 && { maxHourlyPrice: { amountMicros: Math.round(maxPrice * 1_000_000) } }),
     ...(draft.rootfsSizeGb.trim() && { rootfsSizeGb: wholeNumber(draft.rootfsSizeGb) ?? 0 }),
     ...(draft.command.trim() && { command: draft.command.trim() }),
@@ -122,7 +135,11 @@ export function quoteInput(draft: Draft): QuoteInput {
 }
 
 export function createInput(draft: Draft, idempotencyKey: string): CreateInstanceInput {
-  return { ...quoteInput(draft), name: draft.name.trim(), idempotencyKey };
+  return { ...quoteInput(draft), ...(draft.wait && { onNoCapacity: noCapacityInput(draft) }), name: draft.name.trim(), idempotencyKey };
+}
+
+function noCapacityInput({ wait, priority }: Draft): NoCapacityInput {
+  return { wait: { for: Number(wait) }, ...(priority.trim() && { priority: wholeNumber(priority) ?? -1 }) };
 }
 
 // "80, 22/tcp"; the default type is http. An invalid port is sent as 0, so that the server reports the error.

@@ -122,6 +122,6 @@ export function followInstance(id: string, update: (feed: InstanceFeed) => void)
 
 // The fields that events carry, without those that only InstanceDetail has.
 function stateOf(instance: Detail): Partial<Detail> {
-  const { env: _env, webhook: _webhook, operations: _operations, health: _health, ...state } = instance;
+  const { env: _env, webhook: _webhook, operations: _operations, health: _health, machines: _machines, ...state } = instance;
   return state;
 }

@@ -24,7 +24,8 @@ export function LineChart({ title, lines, threshold }: { title: string; lines: r
             <polyline
               key={line.name}
               class={`series-${index % 6}`}
-              points={line.points.map((point) => `${x(point.at).toFixed(1)},${y(point.percent).toFixed(1)}`).join(" ")}
+              // Twice, so that the only value of a new machine is a dot.
+              points={[...line.points.slice(0, 1), ...line.points].map((point) => `${x(point.at).toFixed(1)},${y(point.percent).toFixed(1)}`).join(" ")}
             />
           ))}
         </svg>

@@ -4,7 +4,7 @@ import { useRef, useState } from "preact/hooks";
 import { ApiError, type MutationError, newIdempotencyKey } from "../api/request.ts";
 import { explain } from "../format.ts";
 import { runMutation } from "../live/run-mutation.ts";
-import { confirm } from "./confirm.tsx";
+import { confirm, type Question } from "./confirm.tsx";
 import { Icon, type IconName } from "./icons.tsx";
 import { Empty, Field, Panel, Problem } from "./parts.tsx";
 
@@ -31,9 +31,10 @@ export function ObjectList<Item extends { readonly id: string }>(props: {
   empty: ComponentChildren;
   aside?: ComponentChildren;
   removal?: Removal<Item> | undefined;
+  edit?: ((item: Item) => void) | undefined;
   reload: () => void;
 }) {
-  const { items, removal, reload } = props;
+  const { items, removal, edit, reload } = props;
   const remove = async (item: Item) => {
     if (!removal) return;
     const name = props.nameOf(item);
@@ -69,7 +70,7 @@ export function ObjectList<Item extends { readonly id: string }>(props: {
                   {column.title}
                 </th>
               ))}
-              {removal && (
+              {(removal || edit) && (
                 <th scope="col">
                   <span class="hidden">Actions</span>
                 </th>
@@ -81,16 +82,23 @@ export function ObjectList<Item extends { readonly id: string }>(props: {
               <tr key={item.id}>
                 {props.columns.map((column) => (
                   <td key={column.title} data-label={column.title}>
-                    <span class={column.isShort ? "short" : "wrap"}>{column.show(item)}</span>
+                    <span class={column.isShort ? "short" : "words"}>{column.show(item)}</span>
                   </td>
                 ))}
-                {removal && (
+                {(removal || edit) && (
                   <td class="right">
-                    {(removal.isPossible?.(item) ?? true) && (
+                    <span class="row-actions">
+                    {edit && (
+                      <button type="button" class="button small" aria-label={`Edit ${props.nameOf(item)}`} onClick={() => edit(item)}>
+                        Edit
+                      </button>
+                    )}
+                    {removal && (removal.isPossible?.(item) ?? true) && (
                       <button type="button" class="button small danger" aria-label={`${removal.verb} ${props.nameOf(item)}`} onClick={() => remove(item)}>
                         {removal.verb}
                       </button>
                     )}
+                    </span>
                   </td>
                 )}
               </tr>
@@ -112,6 +120,7 @@ export interface Input {
   readonly placeholder?: string;
   readonly isOptional?: boolean;
   readonly isSecret?: boolean;
+  readonly isLong?: boolean; // several lines
   readonly options?: readonly { readonly value: string; readonly text: string }[];
 }
 
@@ -120,10 +129,14 @@ export function ObjectForm(props: {
   action: string;
   succeeded: string;
   inputs: readonly Input[];
+  initial?: Record<string, string>; // what is edited; another object needs another `key`
   submit: (values: Record<string, string>, idempotencyKey: string) => Promise<readonly MutationError[]>;
   done: () => void;
+  note?: string | undefined;
+  question?: Question; // to be confirmed before it is sent
+  cancel?: () => void;
 }) {
-  const [values, setValues] = useState<Record<string, string>>({});
+  const [values, setValues] = useState<Record<string, string>>(props.initial ?? {});
   const [errors, setErrors] = useState<Record<string, string>>({});
   const [isBusy, setBusy] = useState(false);
   // The same for another click after a lost response; another one for other values.
@@ -135,6 +148,7 @@ export function ObjectForm(props: {
   };
   const submit = async (event: Event) => {
     event.preventDefault();
+    if (props.question && !(await confirm(props.question))) return;
     setBusy(true);
     try {
       const given = Object.fromEntries(props.inputs.map((input) => [input.name, input.isSecret ? valueOf(input) : valueOf(input).trim()]));
@@ -168,6 +182,8 @@ export function ObjectForm(props: {
                     </option>
                   ))}
                 </select>
+              ) : input.isLong ? (
+                <textarea {...ids} name={input.name} value={valueOf(input)} onInput={(event) => change(input.name, event.currentTarget.value)} spellcheck={false} />
               ) : (
                 <input
                   {...ids}
@@ -181,9 +197,17 @@ export function ObjectForm(props: {
             }
           </Field>
         ))}
-        <button type="submit" class="button" disabled={isIncomplete || isBusy}>
-          {props.action}
-        </button>
+        {props.note && <p class="note muted">{props.note}</p>}
+        <div class="buttons">
+          <button type="submit" class="button" disabled={isIncomplete || isBusy}>
+            {props.action}
+          </button>
+          {props.cancel && (
+            <button type="button" class="button" onClick={props.cancel}>
+              Cancel
+            </button>
+          )}
+        </div>
       </form>
     </Panel>
   );

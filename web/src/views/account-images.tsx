@@ -1,8 +1,9 @@
 // Images: fetched to a region in advance, and saved from instances.
+import { useState } from "preact/hooks";
 import { requestWithRetry } from "../api/request.ts";
 import {
   CancelProviderJob, DeletePrewarm, PrewarmImage, Prewarms as PrewarmsQuery, type PrewarmsResult, type PrewarmStatus,
-  ProviderJobs, type ProviderJobsResult, type ProviderJobStatus, SaveImage,
+  ProviderJobs, type ProviderJobsResult, type ProviderJobStatus, SaveImage, UpdatePrewarm,
 } from "../generated/api.ts";
 import { moment, words } from "../format.ts";
 import { useLoaded } from "../live/loaded.ts";
@@ -12,15 +13,20 @@ import { type Column, ObjectForm, ObjectList } from "../ui/objects.tsx";
 
 const PREWARM_TONES: Record<PrewarmStatus, Tone> = { PENDING: "active", RUNNING: "active", SUCCEEDED: "good", FAILED: "bad", OTHER: "off" };
 
-const PREWARMS: readonly Column<PrewarmsResult["prewarms"]["nodes"][number]>[] = [
+type Task = PrewarmsResult["prewarms"]["nodes"][number];
+
+const PREWARMS: readonly Column<Task>[] = [
   { title: "Image", show: (task) => <span class="mono">{task.image}</span> },
   { title: "Region", isShort: true, show: (task) => task.region ?? "–" },
   { title: "Status", show: (task) => <Chip tone={PREWARM_TONES[task.status]}>{words(task.status)}</Chip> },
   { title: "Note", show: (task) => task.note || "–" },
 ];
 
+const NOTE = { name: "note", label: "Note", isOptional: true };
+
 export function Prewarms() {
   const { data, problem, reload } = useLoaded(PrewarmsQuery, {});
+  const [editing, setEditing] = useState<Task | null>(null);
   const quota = data?.prewarmQuota;
   const products = [...new Set((data?.products ?? []).map((product) => product.name))].sort();
   const isAllowed = may("OPERATOR");
@@ -44,9 +50,26 @@ export function Prewarms() {
               }
             : undefined
         }
+        edit={isAllowed ? setEditing : undefined}
         reload={reload}
       />
-      {isAllowed && (
+      {isAllowed && editing && (
+        <ObjectForm
+          key={editing.id}
+          title={`Note of ${editing.image}`}
+          action="Save note"
+          succeeded="Note saved"
+          inputs={[NOTE]}
+          initial={{ note: editing.note ?? "" }}
+          submit={async ({ note = "" }) => (await requestWithRetry(UpdatePrewarm, { input: { id: editing.id, note } })).updatePrewarm.errors}
+          done={() => {
+            setEditing(null);
+            reload();
+          }}
+          cancel={() => setEditing(null)}
+        />
+      )}
+      {isAllowed && !editing && (
         <ObjectForm
           title="Prewarm an image"
           action="Prewarm"
@@ -55,7 +78,7 @@ export function Prewarms() {
             { name: "image", label: "Image", placeholder: "nginx:1.27" },
             { name: "region", label: "Region", options: (data?.regions ?? []).map((region) => ({ value: region.code, text: region.code })) },
             { name: "productNames", label: "Product", options: products.map((name) => ({ value: name, text: name })) },
-            { name: "note", label: "Note", isOptional: true },
+            NOTE,
           ]}
           submit={async ({ image = "", region = "", productNames = "", note }, idempotencyKey) => {
             const input = { image, region, productNames: [productNames], note: note || null, idempotencyKey };

@@ -1,8 +1,9 @@
 // Registry credentials and private networks.
+import { useState } from "preact/hooks";
 import { requestWithRetry } from "../api/request.ts";
 import {
   CreateNetwork, CreateRegistryAuth, DeleteNetwork, DeleteRegistryAuth, Networks as NetworksQuery, type NetworksResult,
-  RegistryAuths, type RegistryAuthsResult,
+  RegistryAuths, type RegistryAuthsResult, UpdateNetwork,
 } from "../generated/api.ts";
 import { words } from "../format.ts";
 import { useLoaded } from "../live/loaded.ts";
@@ -62,7 +63,9 @@ export function Registries() {
   );
 }
 
-const NETWORKS: readonly Column<NetworksResult["networks"]["nodes"][number]>[] = [
+type Network = NetworksResult["networks"]["nodes"][number];
+
+const NETWORKS: readonly Column<Network>[] = [
   { title: "Name", show: (network) => network.name },
   { title: "Region", isShort: true, show: (network) => network.region ?? "–" },
   { title: "Addresses", isShort: true, show: (network) => <span class="mono">{network.segment ?? "–"}</span> },
@@ -73,8 +76,11 @@ const NETWORKS: readonly Column<NetworksResult["networks"]["nodes"][number]>[] =
   { title: "Age", isShort: true, show: (network) => (network.createdAt ? <Since at={network.createdAt} /> : "–") },
 ];
 
+const NETWORK_NAME = { name: "name", label: "Name", hint: "1 to 30 characters" };
+
 export function Networks() {
   const { data, problem, reload } = useLoaded(NetworksQuery, {});
+  const [editing, setEditing] = useState<Network | null>(null);
   const regions = (data?.regions ?? []).filter((region) => region.supportsNetworks);
   const isAllowed = may("OPERATOR");
   return (
@@ -96,15 +102,32 @@ export function Networks() {
               }
             : undefined
         }
+        edit={isAllowed ? setEditing : undefined}
         reload={reload}
       />
-      {isAllowed && (
+      {isAllowed && editing && (
+        <ObjectForm
+          key={editing.id}
+          title={`Rename ${editing.name}`}
+          action="Save network"
+          succeeded="Network renamed"
+          inputs={[NETWORK_NAME]}
+          initial={{ name: editing.name }}
+          submit={async ({ name = "" }) => (await requestWithRetry(UpdateNetwork, { input: { id: editing.id, name } })).updateNetwork.errors}
+          done={() => {
+            setEditing(null);
+            reload();
+          }}
+          cancel={() => setEditing(null)}
+        />
+      )}
+      {isAllowed && !editing && (
         <ObjectForm
           title="New network"
           action="Create network"
           succeeded="Network created"
           inputs={[
-            { name: "name", label: "Name", hint: "1 to 30 characters" },
+            NETWORK_NAME,
             {
               name: "region",
               label: "Region",

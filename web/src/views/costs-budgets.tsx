@@ -5,6 +5,7 @@ import { type BudgetAction, Budgets as BudgetsQuery, type BudgetsResult, CreateB
 import { money, type Money, moment, words } from "../format.ts";
 import { useLoaded } from "../live/loaded.ts";
 import { runMutation } from "../live/run-mutation.ts";
+import { microsOf, scopeInput, scopeOf } from "../live/scope.ts";
 import { may } from "../live/viewer.ts";
 import { Chip } from "../ui/chip.tsx";
 import { confirm } from "../ui/confirm.tsx";
@@ -72,7 +73,7 @@ function BudgetRow({ budget, reload }: { budget: Budget; reload: () => void }) {
       <header>
         <strong>{budget.name}</strong>
         <span class="muted">
-          {scopeOf(budget)}, {budget.period === "TOTAL" ? "in total" : `each ${words(budget.period).toLowerCase()}`}, {ACTIONS[budget.action]}
+          {scopeOf(budget.scope)}, {budget.period === "TOTAL" ? "in total" : `each ${words(budget.period).toLowerCase()}`}, {ACTIONS[budget.action]}
         </span>
         {budget.state === "EXHAUSTED" && <Chip tone="bad">Used up</Chip>}
       </header>
@@ -136,16 +137,6 @@ function Limit({ budget, reload }: { budget: Budget; reload: () => void }) {
   );
 }
 
-function scopeOf({ scope }: Budget): string {
-  if (scope.label) return `${scope.label.key}=${scope.label.value}`;
-  return scope.tokenId ? "one token" : "the whole project";
-}
-
-function microsOf(text: string): { amountMicros: number } {
-  const dollars = Number.parseFloat(text.replace(",", "."));
-  return { amountMicros: Number.isFinite(dollars) ? Math.round(dollars * 1_000_000) : 0 };
-}
-
 function NewBudget({ done }: { done: () => void }) {
   return (
     <ObjectForm
@@ -178,13 +169,12 @@ function NewBudget({ done }: { done: () => void }) {
         },
       ]}
       submit={async ({ name = "", limit = "", period, scope = "", action }, idempotencyKey) => {
-        const [key = "", value = ""] = scope.split("=");
         const input = {
           name,
           limit: microsOf(limit),
           period: period as "MONTH",
           action: action as BudgetAction,
-          scope: scope ? { label: { key: key.trim(), value: value.trim() } } : { project: true },
+          scope: scopeInput(scope),
           idempotencyKey,
         };
         return (await requestWithRetry(CreateBudget, { input })).createBudget.errors;

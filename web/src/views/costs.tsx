@@ -9,7 +9,9 @@ import { BY, type Choice, choice, choose, filterOf, PERIODS } from "../live/cost
 import { fleet } from "../live/fleet.ts";
 import { Empty, Field, Panel, Problem, Segments } from "../ui/parts.tsx";
 import { BarChart } from "../ui/bar-chart.tsx";
+import { Billed } from "./costs-billed.tsx";
 import { Budgets } from "./costs-budgets.tsx";
+import { Quotas } from "./costs-quotas.tsx";
 
 type Summary = WatchSpendResult["spend"];
 type Names = ReadonlyMap<string, string>;
@@ -53,7 +55,9 @@ export function CostsView() {
           <Top title="Tokens that spend most" groups={loaded.report.tokens.groups} names={names} />
         </div>
       )}
+      {loaded && <Billed report={loaded.report} reload={reload} />}
       <Budgets cursor={summary?.cursor} />
+      <Quotas cursor={summary?.cursor} />
     </div>
   );
 }

@@ -1,6 +1,6 @@
-// What the create form offers: templates, and products by price with their stock.
+// What the create form offers: templates, volumes, and products by price with their stock.
 import { request } from "../api/request.ts";
-import { type CreateOptionsResult, TemplatePage, type TemplatePageResult } from "../generated/api.ts";
+import { type CreateOptionsResult, TemplatePage, type TemplatePageResult, VolumePage, type VolumePageResult } from "../generated/api.ts";
 import type { Money } from "../format.ts";
 
 export type Template = TemplatePageResult["templates"]["nodes"][number];
@@ -9,6 +9,18 @@ export async function allTemplates(): Promise<Template[]> {
   const found: Template[] = [];
   for (let after: string | null = null; ; ) {
     const page: TemplatePageResult["templates"] = (await request(TemplatePage, { after })).templates;
+    found.push(...page.nodes);
+    if (!page.pageInfo.hasNextPage) return found;
+    after = page.pageInfo.endCursor;
+  }
+}
+
+export type Volume = VolumePageResult["volumes"]["nodes"][number];
+
+export async function allVolumes(): Promise<Volume[]> {
+  const found: Volume[] = [];
+  for (let after: string | null = null; ; ) {
+    const page: VolumePageResult["volumes"] = (await request(VolumePage, { after })).volumes;
     found.push(...page.nodes);
     if (!page.pageInfo.hasNextPage) return found;
     after = page.pageInfo.endCursor;

@@ -4,20 +4,30 @@ import { ApiError, messageOf, type MutationError, newIdempotencyKey, request, re
 import { type Billing, CreateInstance, CreateOptions, type CreateOptionsResult, GetQuote, InstanceToCopy } from "../generated/api.ts";
 import { explain, money, perMonth } from "../format.ts";
 import { BLANK, createInput, type Draft, draftOf, type Original, quoteInput, type TextField } from "../live/draft.ts";
+import { errorsByField, hasField } from "../live/field-errors.ts";
 import { PRESETS } from "../live/lifetime.ts";
 import { may } from "../live/viewer.ts";
 import { go } from "../route.ts";
 import { confirm, type Question } from "../ui/confirm.tsx";
 import { Field, Problem, Segments } from "../ui/parts.tsx";
-import { allTemplates, choices, type Template } from "./create-options.ts";
+import { allTemplates, allVolumes, choices, type Template, type Volume } from "./create-options.ts";
 import { type Quote, QuotePanel, useQuote } from "./create-quote.tsx";
+import { regionOf, VolumesField } from "./create-volumes.tsx";
+
+const WAITS = [
+  { seconds: "3600", text: "Wait for 1 hour" },
+  { seconds: "21600", text: "Wait for 6 hours" },
+  { seconds: "86400", text: "Wait for 1 day" },
+  { seconds: "604800", text: "Wait for 7 days" },
+];
 
 export function CreateView({ given }: { given: Readonly<Record<string, string>> }) {
-  const { like, product = "", region = "" } = given;
+  const { like, product = "", region = "", wait = "" } = given;
   const [options, setOptions] = useState<CreateOptionsResult | null>(null);
   const [templates, setTemplates] = useState<Template[]>([]);
+  const [volumes, setVolumes] = useState<Volume[]>([]);
   const [problem, setProblem] = useState<string | null>(null);
-  const [draft, setDraft] = useState<Draft>({ ...BLANK, productName: product, region });
+  const [draft, setDraft] = useState<Draft>({ ...BLANK, productName: product, region, wait, isOnlyRegion: given["only"] === "1" });
   const [original, setOriginal] = useState<Original | null>(null);
   const [errors, setErrors] = useState<readonly MutationError[]>([]);
   const [isSending, setSending] = useState(false);
@@ -27,10 +37,11 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
 
   const load = () => {
     setProblem(null);
-    Promise.all([request(CreateOptions, {}), allTemplates(), like ? request(InstanceToCopy, { id: like }) : null])
-      .then(([loaded, found, copied]) => {
+    Promise.all([request(CreateOptions, {}), allTemplates(), allVolumes(), like ? request(InstanceToCopy, { id: like }) : null])
+      .then(([loaded, found, disks, copied]) => {
         setOptions(loaded);
         setTemplates(found);
+        setVolumes(disks);
         const usable = found.filter((each) => each.problems.length === 0);
         const source = copied?.instance;
         if (copied && !source) setProblem("The instance to copy does not exist, or belongs to another project.");
@@ -58,14 +69,10 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
   };
 
   // The error shown at each field: the first one of the quote, else of the create request.
-  const fieldErrors = useMemo(() => {
-    const byField = new Map<string, string>();
-    for (const each of quote?.errors ?? []) addError(byField, each);
-    for (const each of errors) addError(byField, each);
-    return byField;
-  }, [quote, errors]);
-  const errorOf = (field: string) => (touched.has(field) || errors.length > 0 ? fieldErrors.get(field) : undefined);
-  const otherErrors = errors.filter((each) => !FIELDS.has(each.path[1] ?? ""));
+  const fieldErrors = useMemo(() => errorsByField([...(quote?.errors ?? []), ...errors]), [quote, errors]);
+  const errorOf = (field: string) => (touched.has(field.split(".")[0] ?? "") || errors.length > 0 ? fieldErrors.get(field) : undefined);
+  const otherErrors = errors.filter((each) => !hasField(each));
+  const fixedRegion = regionOf(draft.volumes, volumes);
 
   const submit = async (event: Event) => {
     event.preventDefault();
@@ -164,20 +171,27 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
             <Field label="Ports" hint="e.g. 80, 22/tcp; the default type is http" error={errorOf("ports")}>
               {(ids) => <input {...ids} {...text("ports")} placeholder={draft.source === "template" ? "from the template" : "none"} autocomplete="off" />}
             </Field>
-            <Field label="Preferred region" error={errorOf("region")} hint="other regions are tried next">
+            <Field label="Preferred region" error={errorOf("region")} hint={fixedRegion ? "the region of its volumes" : draft.isOnlyRegion ? "no other region is tried" : "other regions are tried next"}>
               {(ids) => (
-                <select {...ids} value={draft.region} onChange={(event) => change({ region: event.currentTarget.value })}>
+                <select {...ids} value={fixedRegion ?? draft.region} disabled={fixedRegion !== null} onChange={(event) => change({ region: event.currentTarget.value })}>
                   <option value="">Any</option>
                   {regions.map((code) => (
                     <option key={code} value={code}>
                       {code}
                     </option>
                   ))}
-                  {draft.region && !regions.includes(draft.region) && <option value={draft.region}>{draft.region}</option>}
+                  {[draft.region, fixedRegion].map((code) => code && !regions.includes(code) && <option value={code}>{code}</option>)}
                 </select>
               )}
             </Field>
           </div>
+          {draft.region && !fixedRegion && (
+            <label class="check">
+              <input type="checkbox" checked={draft.isOnlyRegion} onChange={(event) => change({ isOnlyRegion: event.currentTarget.checked })} />
+              Only in {draft.region}
+            </label>
+          )}
+          <VolumesField draft={draft} volumes={volumes} errorOf={errorOf} change={change} />
           <div class="field">
             <span>Billing</span>
             <Segments<Billing>
@@ -205,6 +219,25 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
               </select>
             )}
           </Field>
+          <div class="pair short">
+            <Field label="Without capacity" error={errorOf("onNoCapacity.wait") ?? errorOf("onNoCapacity")} hint="waiting costs nothing">
+              {(ids) => (
+                <select {...ids} value={draft.wait} onChange={(event) => change({ wait: event.currentTarget.value })}>
+                  <option value="">Fail</option>
+                  {WAITS.map(({ seconds, text }) => (
+                    <option key={seconds} value={seconds}>
+                      {text}
+                    </option>
+                  ))}
+                </select>
+              )}
+            </Field>
+            {draft.wait && (
+              <Field label="Priority" error={errorOf("onNoCapacity.priority")} hint="0 to 100; the highest of the project goes first">
+                {(ids) => <input {...ids} {...text("priority")} type="number" min={0} max={100} inputMode="numeric" placeholder="50" />}
+              </Field>
+            )}
+          </div>
           <details open={original !== null}>
             <summary>Options: price limit, disk, environment, labels, webhook, health check</summary>
             <div class="pair">
@@ -259,7 +292,9 @@ function questionOf(draft: Draft, { best }: Quote): Question {
     title: `Create ${draft.name.trim()}?`,
     body: best
       ? `${money(best.pricePerHour)} per hour (≈ ${perMonth(best.pricePerHour)} per month) in ${best.region}, ${best.billingMode === "SPOT" ? "spot" : "on-demand"}, charged from the moment it runs.${lifetime}`
-      : "No region has it in stock now. The create is tried in every region, and fails if none has it by then.",
+      : draft.wait
+        ? `No region has it in stock now. It waits for that, and is created and charged without another question.${lifetime}`
+        : "No region has it in stock now. The create is tried in every region, and fails if none has it by then.",
     action: "Create",
   };
 }
@@ -276,15 +311,4 @@ function NotCopied({ original }: { original: Original }) {
       </div>
     </div>
   );
-}
-
-const FIELDS: ReadonlySet<string> = new Set([
-  "name", "productName", "gpuCount", "templateId", "image", "ports", "region", "maxHourlyPrice", "rootfsSizeGb", "command",
-  "env", "labels", "webhookUrl", "healthCheck", "lifetime",
-]);
-
-// Keeps the first error of each field.
-function addError(byField: Map<string, string>, error: MutationError): void {
-  const field = error.path[1];
-  if (field && !byField.has(field)) byField.set(field, explain(error));
 }

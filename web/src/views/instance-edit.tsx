@@ -8,6 +8,7 @@ import type { Detail } from "../live/instance.ts";
 import { runMutation } from "../live/run-mutation.ts";
 import { toast } from "../live/toasts.ts";
 import { Field, Panel, Problem } from "../ui/parts.tsx";
+import { UpgradePanel } from "./instance-upgrade.tsx";
 import { TestWebhookButton } from "./webhook-test.tsx";
 
 interface Values {
@@ -64,49 +65,52 @@ export function EditTab({ instance, refresh }: { instance: Detail; refresh: () =
   };
 
   return (
-    <Panel title="Edit">
-      <form class="body edit" onSubmit={submit} noValidate autocomplete="off">
-        {others.map((each) => (
-          <Problem key={each.code}>
-            {explain(each)} <code>{each.code}</code>
-          </Problem>
-        ))}
-        {isOutdated && (
-          <p class="muted" role="status">
-            The instance has changed since this form was filled.{" "}
-            <button type="button" class="link" onClick={reset}>
-              Load its present values
+    <div class="stack">
+      <Panel title="Edit">
+        <form class="body edit" onSubmit={submit} noValidate autocomplete="off">
+          {others.map((each) => (
+            <Problem key={each.code}>
+              {explain(each)} <code>{each.code}</code>
+            </Problem>
+          ))}
+          {isOutdated && (
+            <p class="muted" role="status">
+              The instance has changed since this form was filled.{" "}
+              <button type="button" class="link" onClick={reset}>
+                Load its present values
+              </button>
+            </p>
+          )}
+          <Field label="Name" error={errorOf("name")} hint="takes effect at once">
+            {(ids) => <input {...ids} {...text("name")} />}
+          </Field>
+          <Field label="Labels" error={errorOf("labels")} hint="one name=value per line; takes effect at once">
+            {(ids) => <textarea {...ids} {...text("labels")} spellcheck={false} />}
+          </Field>
+          <div class="pair">
+            <Field label="Ports" error={errorOf("ports")} hint="e.g. 80, 22/tcp; the provider may restart the machine">
+              {(ids) => <input {...ids} {...text("ports")} />}
+            </Field>
+            <Field label="Root disk, GB" error={errorOf("rootfsSizeGb")} hint="can only grow">
+              {(ids) => <input {...ids} {...text("rootfsSizeGb")} inputMode="numeric" />}
+            </Field>
+          </div>
+          <Field label="Webhook URL" error={errorOf("webhook")} hint="empty: no webhook">
+            {(ids) => <input {...ids} {...text("webhook")} spellcheck={false} placeholder="https://…" />}
+          </Field>
+          <div class="buttons">
+            <button type="submit" class="button primary" disabled={!isChanged || isSending}>
+              {isSending ? "Saving …" : "Save changes"}
             </button>
-          </p>
-        )}
-        <Field label="Name" error={errorOf("name")} hint="takes effect at once">
-          {(ids) => <input {...ids} {...text("name")} />}
-        </Field>
-        <Field label="Labels" error={errorOf("labels")} hint="one name=value per line; takes effect at once">
-          {(ids) => <textarea {...ids} {...text("labels")} spellcheck={false} />}
-        </Field>
-        <div class="pair">
-          <Field label="Ports" error={errorOf("ports")} hint="e.g. 80, 22/tcp; the provider may restart the machine">
-            {(ids) => <input {...ids} {...text("ports")} />}
-          </Field>
-          <Field label="Root disk, GB" error={errorOf("rootfsSizeGb")} hint="can only grow">
-            {(ids) => <input {...ids} {...text("rootfsSizeGb")} inputMode="numeric" />}
-          </Field>
-        </div>
-        <Field label="Webhook URL" error={errorOf("webhook")} hint="empty: no webhook">
-          {(ids) => <input {...ids} {...text("webhook")} spellcheck={false} placeholder="https://…" />}
-        </Field>
-        <div class="buttons">
-          <button type="submit" class="button primary" disabled={!isChanged || isSending}>
-            {isSending ? "Saving …" : "Save changes"}
-          </button>
-          <button type="button" class="button" disabled={!isChanged} onClick={reset}>
-            Discard
-          </button>
-          {values.webhook.trim() && <TestWebhookButton url={values.webhook.trim()} />}
-        </div>
-      </form>
-    </Panel>
+            <button type="button" class="button" disabled={!isChanged} onClick={reset}>
+              Discard
+            </button>
+            {values.webhook.trim() && <TestWebhookButton url={values.webhook.trim()} />}
+          </div>
+        </form>
+      </Panel>
+      <UpgradePanel instance={instance} refresh={refresh} />
+    </div>
   );
 }
 

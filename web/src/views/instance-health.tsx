@@ -1,4 +1,4 @@
-// Past health checks of an instance: one bar each, as high as it took.
+// Past health checks of an instance, one bar each, as high as it took. A check with the same result as the one before is not recorded.
 import { count, moment, words } from "../format.ts";
 import type { HealthStatus } from "../generated/api.ts";
 import type { Entry } from "../live/instance.ts";
@@ -14,7 +14,7 @@ export function HealthHistory({ entries }: { entries: readonly Entry[] }) {
   const latencies = checks.map((entry) => Math.max(...(entry.health?.endpoints ?? []).map((each) => each.latency)));
   const highest = Math.max(...latencies, 0.001);
   const healthy = checks.filter((entry) => entry.health?.status === "HEALTHY").length;
-  const summary = `${healthy} of the last ${count(checks.length, "check")} healthy, slowest ${Math.round(highest * 1000)} ms`;
+  const summary = `${healthy} of the last ${count(checks.length, "recorded check")} healthy, slowest ${Math.round(highest * 1000)} ms`;
   return (
     <figure class="body health-history">
       <svg viewBox={`0 0 ${checks.length * 6} ${HEIGHT}`} height={HEIGHT} role="img" aria-label={summary}>

@@ -13,12 +13,14 @@ import { Panel } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
 import { HealthHistory } from "./instance-health.tsx";
 import { LifetimePanel } from "./instance-lifetime.tsx";
+import { MachinesPanel } from "./instance-machines.tsx";
 import { Ssh } from "./instance-ssh.tsx";
 
 export function Overview({ instance, entries, refresh }: { instance: Detail; entries: readonly Entry[]; refresh: () => void }) {
   return (
     <div class="columns">
       <div class="stack">
+        <MachinesPanel instance={instance} />
         <Timeline instance={instance} entries={entries} />
       </div>
       <div class="stack">
@@ -86,13 +88,14 @@ function changed(now: State | null, was: State | null): string {
     now.name !== was.name && `renamed from ${was.name}`,
     now.novitaStatus !== was.novitaStatus && `provider status: ${now.novitaStatus ?? "none"}`,
     now.endpoints.length > was.endpoints.length && "endpoints assigned",
+    now.novitaId !== was.novitaId && now.novitaId !== null && was.novitaId !== null && "another machine",
     now.region !== was.region && `region: ${now.region ?? "none"}`,
     now.runningPricePerHour?.amountMicros !== was.runningPricePerHour?.amountMicros &&
       `price: ${money(now.runningPricePerHour)} per hour`,
     JSON.stringify(now.labels) !== JSON.stringify(was.labels) && "labels changed",
     JSON.stringify(now.ports) !== JSON.stringify(was.ports) && "ports changed",
     now.rootfsSizeGb !== was.rootfsSizeGb && `root disk: ${now.rootfsSizeGb} GB`,
-    now.spotReclaimAt !== was.spotReclaimAt && (now.spotReclaimAt ? `spot reclaim at ${clock(now.spotReclaimAt)}` : "spot reclaim withdrawn"),
+    now.spotReclaimAt !== was.spotReclaimAt && now.novitaId === was.novitaId && (now.spotReclaimAt ? `spot reclaim at ${clock(now.spotReclaimAt)}` : "spot reclaim withdrawn"),
   ].filter((part) => part !== false);
   const text = parts.join(", ");
   return text ? text.charAt(0).toUpperCase() + text.slice(1) : "Instance changed";
@@ -190,7 +193,7 @@ function Connect({ instance }: { instance: Detail }) {
               <Copy text={endpoint.address} label={`the address of port ${endpoint.port}`} />
             </li>
           ))}
-          {canLogIn && <Ssh key={instance.runningAt} id={instance.id} />}
+          {canLogIn && <Ssh key={`${instance.novitaId} ${instance.runningAt}`} id={instance.id} />}
         </ul>
       )}
     </Panel>

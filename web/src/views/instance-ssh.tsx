@@ -1,8 +1,8 @@
-// SSH access. The command is loaded with the view; the password only on click, and it is discarded when hidden: the
-// page does not contain it before or after.
+// SSH, Jupyter and the web terminal. The SSH command is loaded with the view; passwords and addresses, which may carry
+// a token, only on click, and they are discarded when hidden: the page does not contain them before or after.
 import { useEffect, useState } from "preact/hooks";
 import { messageOf, request } from "../api/request.ts";
-import { SshCommand, SshPassword } from "../generated/api.ts";
+import { Access, type AccessResult, SshCommand } from "../generated/api.ts";
 import { Copy } from "../ui/copy.tsx";
 import { Icon } from "../ui/icons.tsx";
 
@@ -14,8 +14,10 @@ type Command =
 
 type Password =
   | { readonly phase: "hidden" | "loading" }
-  | { readonly phase: "shown"; readonly password: string }
+  | { readonly phase: "shown"; readonly password: string; readonly others: Others }
   | { readonly phase: "failed"; readonly message: string };
+
+type Others = Pick<NonNullable<AccessResult["instanceAccess"]>, "jupyter" | "webTerminal">;
 
 // For one run of the machine: the next one has another address and password, and mounts a new component.
 export function Ssh({ id }: { id: string }) {
@@ -37,10 +39,11 @@ export function Ssh({ id }: { id: string }) {
   const show = async () => {
     setPassword({ phase: "loading" });
     try {
-      const access = (await request(SshPassword, { id })).sshAccess;
+      const all = (await request(Access, { id })).instanceAccess;
+      const access = all?.ssh;
       // Command and password belong together, so both come from this response.
       setCommand(access ? { phase: "known", command: access.command, isRunning: access.isRunning } : { phase: "none" });
-      if (access?.password) setPassword({ phase: "shown", password: access.password });
+      if (all && access?.password) setPassword({ phase: "shown", password: access.password, others: all });
       else setPassword({ phase: "failed", message: access ? "The provider returned no password." : "The instance is no longer running." });
     } catch (error) {
       setPassword({ phase: "failed", message: messageOf(error) });
@@ -92,6 +95,29 @@ export function Ssh({ id }: { id: string }) {
         </button>
         {password.phase === "shown" && <Copy text={password.password} label="the SSH password" />}
       </li>
+      {password.phase === "shown" && <InBrowser others={password.others} />}
+    </>
+  );
+}
+
+// What opens in a browser tab. The web terminal may ask for a user and a password of its own.
+function InBrowser({ others: { jupyter, webTerminal } }: { others: Others }) {
+  const rows = [
+    ...(jupyter ? [{ ...jupyter, name: "Jupyter", user: null, password: null }] : []),
+    ...(webTerminal ? [{ ...webTerminal, name: "Terminal", user: webTerminal.username }] : []),
+  ];
+  return (
+    <>
+      {rows.map(({ name, address, isRunning, user, password }) => (
+        <li class="ssh" key={name}>
+          <span class="tag">{name}</span>
+          <a class="mono" href={address} target="_blank" rel="noreferrer">
+            {isRunning ? "Open" : "Open (not running yet)"}
+          </a>
+          <span class="muted note-text">{user && `user ${user}`}</span>
+          {password && <Copy text={password} label={`the password of ${name}`} />}
+        </li>
+      ))}
     </>
   );
 }

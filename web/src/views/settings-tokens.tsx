@@ -1,15 +1,17 @@
 // The project’s tokens: an ADMIN creates and revokes them here.
 import { useEffect, useState } from "preact/hooks";
 import { messageOf, request, requestWithRetry } from "../api/request.ts";
-import { CreateToken, RevokeToken, type Role, Tokens, type TokensResult } from "../generated/api.ts";
-import { explain, words } from "../format.ts";
+import { RevokeToken, Tokens, type TokensResult } from "../generated/api.ts";
+import { words } from "../format.ts";
 import { runMutation } from "../live/run-mutation.ts";
+import { limitWords } from "../live/token-limits.ts";
 import { may, viewer } from "../live/viewer.ts";
 import { Chip } from "../ui/chip.tsx";
 import { confirm } from "../ui/confirm.tsx";
 import { Copy } from "../ui/copy.tsx";
-import { Field, Panel, Problem } from "../ui/parts.tsx";
+import { Panel, Problem } from "../ui/parts.tsx";
 import { Since } from "../ui/since.tsx";
+import { NewToken } from "./settings-new-token.tsx";
 
 type Token = TokensResult["tokens"]["nodes"][number];
 
@@ -60,6 +62,11 @@ export function TokensPanel() {
               <td data-label="Name">
                 <span>
                   {token.name} <span class="muted mono">…{token.hint}</span>
+                  {limitWords(token.limits).map((each) => (
+                    <small key={each} class="limit muted">
+                      {each}
+                    </small>
+                  ))}
                 </span>
               </td>
               <td data-label="Role">{words(token.role)}</td>
@@ -102,55 +109,6 @@ export function TokensPanel() {
         />
       </div>
     </Panel>
-  );
-}
-
-function NewToken({ onCreated }: { onCreated: (secret: string) => void }) {
-  const [name, setName] = useState("");
-  const [role, setRole] = useState<Role>("OPERATOR");
-  const [days, setDays] = useState("");
-  const [error, setError] = useState<string | undefined>();
-  const submit = async (event: Event) => {
-    event.preventDefault();
-    try {
-      const expiresAt = days ? new Date(Date.now() + Number(days) * 86_400_000).toISOString() : null;
-      const payload = (await request(CreateToken, { input: { name: name.trim(), role, expiresAt } })).createToken;
-      setError(payload.errors[0] && explain(payload.errors[0]));
-      if (!payload.secret) return;
-      setName("");
-      onCreated(payload.secret);
-    } catch (caught) {
-      setError(messageOf(caught));
-    }
-  };
-  return (
-    <form class="inline-form" onSubmit={submit}>
-      <Field label="New token’s name" error={error} hint="what it is used for">
-        {(ids) => <input {...ids} value={name} onInput={(event) => setName(event.currentTarget.value)} autocomplete="off" placeholder="backend" />}
-      </Field>
-      <Field label="Role">
-        {(ids) => (
-          <select {...ids} value={role} onChange={(event) => setRole(event.currentTarget.value as Role)}>
-            <option value="READER">Reader</option>
-            <option value="OPERATOR">Operator</option>
-            <option value="ADMIN">Admin</option>
-          </select>
-        )}
-      </Field>
-      <Field label="Expires">
-        {(ids) => (
-          <select {...ids} value={days} onChange={(event) => setDays(event.currentTarget.value)}>
-            <option value="">never</option>
-            <option value="7">in 7 days</option>
-            <option value="90">in 90 days</option>
-            <option value="365">in 1 year</option>
-          </select>
-        )}
-      </Field>
-      <button type="submit" class="button" aria-label="Create token" disabled={!name.trim()}>
-        Create
-      </button>
-    </form>
   );
 }
 
