@@ -17,6 +17,7 @@ from tests.chaos.availability import Availability
 from tests.chaos.cluster import Cluster
 from tests.chaos.faulty_receiver import FaultyReceiver
 from tests.chaos.managed_process import ManagedProcess
+from tests.chaos.recoveries import PREFIX
 from tests.chaos.schedule import PROCESSES, Fault
 from tests.support.fault_proxy import FaultProxy
 
@@ -28,6 +29,7 @@ STOP_SECONDS = 6 + 5 + 5 + 10 + 14.0
 # What the provider does late must still be within the time in which we look for it: see CREATE_GRACE in `cluster.py`.
 LATEST_PROVIDER = 4.0
 START_SECONDS = 3.0  # until a worker that was started works
+SHORTEST_NOTICE = 12.0  # more than RECONCILE_INTERVAL, which sees it
 FAREWELL = 1012  # the close code of docs/live.md that makes clients reconnect
 
 
@@ -40,6 +42,8 @@ class FaultInjector:
         self.wrong_farewells: list[str] = []
         self.farewells = 0
         self.failed: list[str] = []
+        self.lost: set[str] = set()
+        self.reclaimed = 0
         self.available = Availability()
 
     async def run(self, faults: list[Fault]) -> None:
@@ -112,6 +116,8 @@ class FaultInjector:
                 await hostile_clients.hostile_queries(self._url(fault.victim), stage.secrets.stranger, fault.seconds)
             case "socket flood":
                 await hostile_clients.socket_flood(self._url(fault.victim), stage.secrets.stranger, fault.seconds)
+            case "machines reclaimed":
+                await self._reclaim(fault)
             case "slow readers":
                 await hostile_clients.slow_readers(
                     self._url(fault.victim), stage.secrets.token, self._cursor, fault.seconds
@@ -229,6 +235,20 @@ class FaultInjector:
     async def _tell_provider(self) -> None:
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             await self._stage.control("faults", {"faults": list(self._provider.values())})
+
+    async def _reclaim(self, fault: Fault) -> None:
+        """Of instances that are recovered: all machines are reclaimed after a notice, or one is lost without any."""
+        shown = (await self._stage.control("machines"))["machines"]
+        mine = [each["id"] for each in shown if each["name"].startswith(PREFIX) and each["status"] == "running"]
+        for number, machine in enumerate(mine):
+            with contextlib.suppress(aiohttp.ClientResponseError):  # it stops, or will be reclaimed already
+                if number == 0 and len(mine) > 2:
+                    await self._stage.control("lose", {"instanceId": machine})
+                    self.lost.add(machine)
+                else:
+                    notice = SHORTEST_NOTICE * (1 + fault.size)
+                    await self._stage.control("reclaim", {"instanceId": machine, "noticeSeconds": notice})
+                    self.reclaimed += 1
 
     async def _clock_jump(self, process: ManagedProcess, fault: Fault) -> None:
         process.clock.write_text(fault.how)

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import aiohttp
 
+from tests.chaos import recoveries
 from tests.chaos.lifetimes import SHARE, Promise, draw_limits
 
 CREATE = """
@@ -143,6 +144,11 @@ class Load:
             await caller.close()
 
     async def _live_one_life(self, caller: RetryingCaller, chance: random.Random, name: str) -> None:
+        is_first = name.endswith("-1")  # it stays as it is, to be reclaimed
+        is_limited = not is_first and chance.random() < SHARE
+        is_recovered = is_first or (not is_limited and chance.random() < recoveries.SHARE)
+        if is_recovered:
+            name = f"{recoveries.PREFIX}{name}"
         wish: Json = {
             "name": name,
             "productName": PRODUCT,
@@ -154,9 +160,10 @@ class Load:
         }
         if has_webhook := chance.random() < 0.4:
             wish["webhookUrl"] = self._receiver_url
-        is_limited = chance.random() < SHARE
         if is_limited:
             wish["lifetime"] = draw_limits(chance)
+        if is_recovered:
+            wish |= {"billing": "SPOT", "recovery": recoveries.draw_recovery(chance)}
         # Of several at once, the slower ones may find that their deadline has come too near.
         has_deadline = is_limited and "deadline" in wish["lifetime"]
         made = await self._create(caller, name, wish, at_once=3 if chance.random() < 0.3 and not has_deadline else 1)
@@ -166,6 +173,9 @@ class Load:
         if has_webhook:
             self.accounts.hooked.add(id)
         course = chance.random()
+        if is_first:
+            await self._stands_still(caller, id)
+            return
         if course < 0.3:  # while it is being made
             await asyncio.sleep(chance.uniform(0, 0.5))
             if course < 0.1:
@@ -184,7 +194,7 @@ class Load:
                     await self._stands_still(caller, id)
         if is_limited:
             await self._prolong(caller, chance, id, wish["lifetime"])
-        if chance.random() < (0.3 if is_limited else 0.9):
+        if chance.random() < (0.3 if is_limited or is_recovered else 0.9):
             await self._do(caller, "delete", id, f"delete {name}")
 
     async def _create(self, caller: RetryingCaller, name: str, wish: Json, *, at_once: int) -> tuple[str, str] | None:

@@ -1,4 +1,5 @@
-"""Compares, during a whole chaos run, the machines at the provider with our rows and with what `fleet` shows.
+"""Compares, during a whole chaos run, the machines at the provider with our rows and with what `fleet` shows, and what
+each is charged with what the burn rate counts.
 
 A difference counts once a reconcile has begun after it was first seen, has compared everything, and the difference is
 still there. The simulator and the database are asked directly, past all bad networks; `fleet` is asked through the API.
@@ -15,6 +16,7 @@ from typing import Any
 import aiohttp
 import asyncpg
 
+from tests.chaos import charges, recoveries
 from tests.chaos.cluster import Cluster
 from tests.chaos.load import Accounts, RetryingCaller
 from tests.support.accounting import judge, read_facts
@@ -49,6 +51,7 @@ class Sample:
     ended: float
     machines: int
     wrong: list[str]
+    wrong_burns: list[str] = field(default_factory=list[str])
 
 
 @dataclass
@@ -59,8 +62,11 @@ class Differences:
     violations: dict[str, str] = field(default_factory=dict[str, str])
 
     def add(self, sample: Sample, reconciles: list[tuple[float, float]]) -> None:
+        self.add_all(sample.wrong, sample, reconciles)
+
+    def add_all(self, wrong: list[str], sample: Sample, reconciles: list[tuple[float, float]]) -> None:
         """`reconciles` are the times at which complete ones began and ended."""
-        present = {STATE_IN_BRACKETS.sub("", words): words for words in sample.wrong}
+        present = {STATE_IN_BRACKETS.sub("", words): words for words in wrong}
         self.since = {key: self.since.get(key, sample.ended) for key in present}
         for key, words in present.items():
             if any(began > self.since[key] and ended < sample.began for began, ended in reconciles):
@@ -72,9 +78,12 @@ class MachineWatch:
         self._stage = stage
         self._accounts = Accounts()  # what a reader of `fleet` is answered is no promise to a caller of the load
         self.differences = Differences()
-        self.checked = 0
+        self.burns = Differences()
+        self.checked = self.burns_checked = 0
         self.disks_checked = 0
         self.disks: dict[str, str] = {}
+        self.crowds_checked = 0
+        self.crowds: set[str] = set()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -89,7 +98,9 @@ class MachineWatch:
             sample = await self._sample()
             if sample is not None:
                 self.checked += sample.machines
+                self.burns_checked += sample.machines
                 self.differences.add(sample, reconciles)
+                self.burns.add_all(sample.wrong_burns, sample, reconciles)
                 return True
         return False
 
@@ -125,16 +136,33 @@ class MachineWatch:
 
     async def _sample(self) -> Sample | None:
         began = time.monotonic()
-        machines = [each for each in (await self._stage.control("machines"))["machines"] if each["listed"]]
         async with self._stage.connection() as connection:
+            replaced = {row["novita_id"] for row in await connection.fetch(recoveries.REPLACED)}
+        there = (await self._stage.control("machines"))["machines"]
+        charged = {each["id"]: each["pricePerHour"] for each in there if each["pricePerHour"]}
+        machines = [each for each in there if each["listed"]]
+        async with self._stage.connection() as connection:
+            owners = {row["marker"]: row["id"] for row in await connection.fetch(recoveries.OWNERS)}
+            counted = {row["machine"]: row["price"] for row in await connection.fetch(charges.OPEN)}
+            known = {row[0] for row in await connection.fetch(charges.KNOWN)}
+            removed = {row[0] for row in await connection.fetch(charges.BEING_REMOVED)}
             facts = await read_facts(connection.fetch)
             disks = {row["novita_id"]: row["requested"] for row in await connection.fetch(DISKS)}
+        checked, wrong = recoveries.crowds(there, owners, replaced)
+        self.crowds_checked += checked
+        self.crowds |= set(wrong)
         visible = await self._visible()
         if visible is None:
             return None
         self._check_disks(machines, disks)
         wrong = judge(((each["id"], each["name"], each["status"]) for each in machines), facts, visible)
-        return Sample(began, time.monotonic(), len(machines), wrong)
+        # Until the removal is known to be accepted, a machine that is being removed counts.
+        charged = {machine: price for machine, price in charged.items() if machine in known - removed}
+        # One that is not there any more and was not removed was lost: until that is confirmed, it counts.
+        ids = {each["id"] for each in there}
+        counted = {machine: price for machine, price in counted.items() if machine in ids - removed}
+        burns = charges.burn_problems(charged, counted)
+        return Sample(began, time.monotonic(), len(machines), wrong, burns)
 
     def _check_disks(self, machines: list[dict[str, Any]], requested: dict[str, int]) -> None:
         for machine in machines:

@@ -230,4 +230,23 @@ MUTANTS = (
         "    return min((*times, step.at)) + timedelta(minutes=1)\n",
         invariants=(16,),
     ),
+    Mutant(
+        "a machine that was replaced is forgotten",
+        "else retire(session, row, before))",
+        "else _end(session, row.id, before.novita_id, REPLACED))",
+        invariants=(17,),
+    ),
+    Mutant(
+        "a run ends in the ledger when its end is seen",
+        "at=times.stopped_at, goes_on=False, machine=before.machine)",
+        "at=None, goes_on=False, machine=before.machine)",
+        invariants=(18,),
+    ),
+    Mutant(
+        "a stopped machine stays in the burn rate",
+        "    if after.is_paid is False:\n        if is_same",
+        "    if after.is_paid is False:\n        if row.novita_status == 'exited':\n            return False\n"
+        "        if is_same",
+        invariants=(19,),
+    ),
 )

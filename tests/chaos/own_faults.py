@@ -10,7 +10,17 @@ from dataclasses import dataclass
 
 # What the simulator does to machines on request, or refuses because of it.
 OF_THE_PROVIDER = frozenset(
-    {"IMAGE_PULL_FAILED", "CONTAINER_EXITED", "EXITED_EARLY", "START_FAILED", "INVALID_STATE_CHANGE", "SPOT_RECLAIMED"}
+    {
+        "IMAGE_PULL_FAILED",
+        "CONTAINER_EXITED",
+        "EXITED_EARLY",
+        "START_FAILED",
+        "INVALID_STATE_CHANGE",
+        "SPOT_RECLAIMED",
+        # A replacement that was too late, or whose machine had ended otherwise.
+        "RECLAIMED_FIRST",
+        "REPLACEMENT_NOT_NEEDED",
+    }
 )
 # Of a provider that is away, or does not answer clearly; only after PROVIDER_MAX_WAIT.
 OF_AN_OUTAGE = frozenset({"NETWORK_ERROR", "RATE_LIMITED", "CIRCUIT_OPEN", "PROVIDER_ERROR", "PROVIDER_BUSY"})
@@ -28,9 +38,12 @@ class Failure:
     seconds: float
 
 
+# But for those of a machine that the simulator has lost on request.
 FAILURES = """
     SELECT id, kind, error_code, error_message, extract(epoch FROM finished_at - created_at)::float8 AS seconds
-    FROM operation WHERE status = 'FAILED'
+    FROM operation WHERE status = 'FAILED' AND NOT (error_code IN ('GONE_AT_PROVIDER', 'HEALTH_CHECK_FAILED')
+        AND EXISTS (SELECT FROM machine
+                    WHERE machine.instance_id = operation.instance_id AND novita_id = ANY($1::text[])))
 """
 
 

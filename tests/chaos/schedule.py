@@ -41,6 +41,7 @@ WEIGHTS: dict[str, int] = {
     "hostile queries": 2,
     "socket flood": 2,
     "slow readers": 2,
+    "machines reclaimed": 5,
 }
 # What the simulator does where the real provider's behaviour is not known; one of them for a whole run.
 DIALECTS: tuple[dict[str, object], ...] = (
@@ -107,6 +108,8 @@ def each_kind_once(seed: int, *, seconds: float, without: frozenset[str] = froze
         )
         for number, how in enumerate(SHORT_PROVIDER)
     ]
+    # At another time than the random one there are other machines.
+    faults.append(Fault(seconds * 0.6, "machines reclaimed", "", "", SHORT, 0.3))
     return sorted((fault for fault in faults if fault.kind not in without), key=lambda fault: fault.at)
 
 

@@ -19,7 +19,7 @@ from server.db.database import Database
 from server.db.notify import Notifier
 from server.enums import InstanceStatus, OperationKind
 from server.errors import Refused
-from server.instances.provider import poller
+from server.instances.provider import sweep_schedule
 from server.novita.client import NovitaClient
 from server.novita.transport.retry import RetryPolicy
 from server.queue.control import cancel_job
@@ -63,7 +63,7 @@ async def pair_world(
     request: pytest.FixtureRequest, database: Database, signals: Notifier, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[World]:
     """A world whose provider speaks the dialect, takes one key, and lets its list be read as often as one likes."""
-    monkeypatch.setattr(poller, "SWEEP_INTERVAL_MIN", 0.01)
+    monkeypatch.setattr(sweep_schedule, "INTERVAL_MIN", 0.01)
     dialect = Dialect().changed(DIALECTS[request.param])
     async with a_simulator(dialect=dialect, api_keys=("the-right-key",)) as simulator:
         world = World(database, signals, simulator)
@@ -277,7 +277,7 @@ async def _has_no_reconcile(world: World) -> bool:
 
 
 async def _own_faults(world: World, since: Any, cancelled: set[str]) -> list[str]:
-    rows = await world.rows(f"{FAILURES} AND finished_at > $1", since)
+    rows = await world.rows(f"{FAILURES} AND finished_at > $2", list[str](), since)
     failures = [
         Failure(f"op_{row['id'].hex}", row["kind"], row["error_code"], row["error_message"], row["seconds"])
         for row in rows

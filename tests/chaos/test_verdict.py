@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos import recoveries
+from tests.chaos.charges import Span, burn_problems, ledger_problems
 from tests.chaos.event_order import order_problems, version_problems
 from tests.chaos.machine_watch import Differences, Sample
 from tests.chaos.managed_process import Life, ManagedProcess
@@ -111,6 +113,34 @@ def test_webhooks_that_overtake_each_other_are_noticed():
     ]
 
 
+def machine(id: str, marker: str, status: str = "running") -> dict[str, str]:
+    return {"id": id, "name": f"r-c1-1-{marker}", "status": status}
+
+
+M1, M2, M3 = (f"pl{number:020x}" for number in (1, 2, 3))
+OWNERS = {M1: "a", M2: "a", M3: "a"}
+
+
+def test_a_third_machine_and_one_that_was_replaced_are_noticed():
+    two = [machine("m1", M1), machine("m2", M2)]
+    leaving = machine("m3", M3, "toRemove")
+    assert recoveries.crowds([*two, leaving, machine("m4", "plainly")], OWNERS, {"m3"}) == (1, [])
+    assert recoveries.crowds([*two, machine("m3", M3)], OWNERS, set()) == (1, ["instance a has machines m1, m2, m3"])
+    assert recoveries.crowds(two, OWNERS, {"m1"}) == (1, ["machine m1 of instance a was replaced and is still there"])
+
+
+def test_a_machine_that_does_not_serve_at_the_end_is_noticed():
+    assert recoveries.left_over([machine("m1", M1, "removing"), machine("m2", M2)], OWNERS, {"a": "m2"}) == []
+    assert recoveries.left_over([machine("m1", M1), machine("m2", M2)], OWNERS, {"a": "m2"}) == [
+        "machine m1 does not serve instance a, which has m2"
+    ]
+
+
+def test_a_machine_that_serves_again_after_another_one_is_noticed():
+    assert recoveries.returns([("a", "m1"), ("a", "m1"), ("a", "m2"), ("b", "m1")]) == []
+    assert recoveries.returns([("a", "m1"), ("a", "m2"), ("a", "m1")]) == ["instance a was served by m1, m2, m1"]
+
+
 @pytest.mark.parametrize(
     ("failure", "is_ours"),
     [
@@ -147,3 +177,64 @@ def test_a_difference_that_was_gone_meanwhile_is_a_new_one():
     found.add(Sample(6.0, 6.5, 3, ["machine m1 (a-pl00, running) is not in fleet"]), [(3.0, 4.0)])
 
     assert found.violations == {}
+
+
+@pytest.mark.parametrize(
+    ("paid", "ledger", "is_wrong"),
+    [
+        ([(10.0, 110.0)], [(9.0, 110.0)], False),
+        ([(10.0, 110.0)], [(8.9, 110.0)], True),
+        ([(10.0, 110.0)], [(10.4, 109.0)], False),  # the image pull, and whole seconds
+        ([(10.0, 110.0)], [(10.4, 108.9)], True),
+        ([(10.0, 110.0)], [(10.0, 50.0), (50.0, 110.0)], False),  # cut
+        ([(10.0, 20.0), (30.0, 40.0)], [(10.0, 41.9)], True),
+        ([(10.0, 20.0), (30.0, 40.0)], [(9.0, 20.0), (29.0, 40.0)], False),
+        ([(10.0, None)], [(10.0, None)], False),
+        ([(10.0, None)], [(10.0, 198.0)], True),
+        ([(10.0, 20.0)], [], True),
+        ([], [(10.0, 20.0)], True),
+        ([(10.0, 10.5)], [], False),
+    ],
+)
+def test_ledger_that_differs_from_what_was_charged_is_noticed(paid: list[Span], ledger: list[Span], is_wrong: bool):
+    wrong, _ = ledger_problems({"m1": paid}, {"m1": ledger}, at=200.0)
+
+    assert bool(wrong) is is_wrong
+
+
+@pytest.mark.parametrize(
+    ("removed", "ended", "is_wrong"),
+    [
+        (114.0, 114.9, False),
+        (114.0, 115.2, True),
+        (114.0, 110.0, True),
+        (106.0, 106.0, False),
+        (116.0, 116.0, True),  # longer than a call takes
+        (30.0, 110.0, False),  # it was stopped before
+    ],
+)
+def test_a_machine_counts_until_the_response_to_its_removal_and_not_longer(
+    removed: float, ended: float, is_wrong: bool
+):
+    paid, ledger = {"m1": [(10.0, 110.0)]}, {"m1": [(10.0, ended)]}
+    wrong, _ = ledger_problems(paid, ledger, at=200.0, removals={"m1": removed})
+
+    assert bool(wrong) is is_wrong
+
+
+def test_machine_that_counts_at_another_price_than_it_is_charged_is_noticed():
+    assert burn_problems({"m1": 36_000, "m2": 5}, {"m1": 36_000, "m3": 7}) == [
+        "machine m2 is charged at 5 and counts at 0 per hour",
+        "machine m3 is charged at 0 and counts at 7 per hour",
+    ]
+
+
+def test_a_wrong_burn_rate_counts_once_it_has_outlived_a_whole_reconcile():
+    found = Differences()
+    sample = Sample(1.0, 1.5, 3, [], ["machine m2 is charged at 5 and counts at 0 per hour"])
+    later = Sample(6.0, 6.5, 3, [], sample.wrong_burns)
+    found.add_all(sample.wrong_burns, sample, [])
+    assert found.violations == {}
+
+    found.add_all(later.wrong_burns, later, [(3.0, 4.1)])
+    assert list(found.violations) == sample.wrong_burns

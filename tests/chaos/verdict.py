@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from server.webhooks.deliveries import DELIVERED_EVENTS
-from tests.chaos import event_order, lifetimes
+from tests.chaos import charges, event_order, lifetimes, recoveries
 from tests.chaos.cluster import LEASE, Cluster
 from tests.chaos.faulty_receiver import FaultyReceiver
 from tests.chaos.hostile_clients import HostileClient
@@ -36,7 +36,7 @@ IS_STUCK = """
 REDELIVER = "mutation ($id: ID!) { redeliverWebhook(input: {id: $id}) { errors { code } } }"
 
 INVARIANTS = {
-    1: "at most one machine per accepted create",
+    1: "at most one machine per create or relocation",
     2: "every accepted operation ends",
     3: "each subscriber's record equals the log",
     4: "no write without the job, no job twice at once",
@@ -52,6 +52,9 @@ INVARIANTS = {
     14: "no operation fails for our own fault",
     15: "a disk grows once per request",
     16: "no lifetime ends early, and none is forgotten",
+    17: "one machine serves, and two exist at most",
+    18: "the ledger has what the provider charged",
+    19: "the burn rate is what the provider charges",
 }
 
 
@@ -96,13 +99,15 @@ async def come_to_rest(run: Run, verdict: Verdict) -> None:
     try:
         while time.monotonic() < deadline:
             async with run.stage.connection() as connection:
-                left = await _left(connection)
+                left = await _left(connection, run.breaking.lost)
                 is_stuck = await connection.fetchval(IS_STUCK)
                 late = await connection.fetch(
                     "SELECT id FROM delivery WHERE status = 'PENDING' AND next_attempt_at > now() + interval '8 s'"
                 )
             if not any(left.values()):
                 return
+            if left["recoveries"]:
+                is_stuck = False  # their pauses, and a machine that is missing, are waited for without a job
             stuck_since = (stuck_since or time.monotonic()) if is_stuck else None
             if stuck_since is not None and time.monotonic() - stuck_since > STUCK_SECONDS:
                 break
@@ -114,8 +119,9 @@ async def come_to_rest(run: Run, verdict: Verdict) -> None:
     verdict.notes.append(f"this is still open: {left}")
 
 
-async def _left(connection: Any) -> dict[str, int]:
+async def _left(connection: Any, lost: set[str]) -> dict[str, int]:
     return {
+        "recoveries": await connection.fetchval(recoveries.LEFT, list(lost)),
         "operations": await connection.fetchval("SELECT count(*) FROM operation WHERE finished_at IS NULL"),
         "events": await connection.fetchval("SELECT count(*) FROM outbox"),
         "deliveries": await connection.fetchval("SELECT count(*) FROM delivery WHERE status = 'PENDING'"),
@@ -129,6 +135,7 @@ async def judge(run: Run, verdict: Verdict) -> None:
         verdict.broken.append("there was no reconcile after the end of all faults")
     verdict.check(13, watch.checked, list(watch.differences.violations.values()))
     verdict.check(15, watch.disks_checked, list(watch.disks.values()))
+    verdict.check(17, watch.crowds_checked, list(watch.crowds))
     state = await run.stage.control("state")
     async with run.stage.connection() as connection:
         await _machines(run, verdict, connection, state)
@@ -140,6 +147,8 @@ async def judge(run: Run, verdict: Verdict) -> None:
         await _deliveries(run, verdict, connection)
         await _failures(run, verdict, connection)
         await _lifetimes(run, verdict, connection)
+        await _recoveries(run, verdict, connection)
+        await _charges(run, verdict, connection)
         verdict.check(9, *await search_secrets(run.stage, connection))
     processes = list(run.stage.processes.values())
     verdict.check(4, *overlaps(run.stage.runs, processes))
@@ -156,16 +165,16 @@ async def judge(run: Run, verdict: Verdict) -> None:
 
 
 async def _machines(run: Run, verdict: Verdict, connection: Any, state: dict[str, Any]) -> None:
-    rows = await connection.fetch("SELECT instance_id, marker FROM attempt WHERE marker IS NOT NULL")
-    owner = {row["marker"]: row["instance_id"] for row in rows}
+    rows = await connection.fetch("SELECT operation_id, marker FROM attempt WHERE marker IS NOT NULL")
+    owner = {row["marker"]: row["operation_id"] for row in rows}
     made: Counter[Any] = Counter()
     wrong: list[str] = []
     for name, many in state["madeByName"].items():
-        instance_id = owner.get(name.rsplit("-", 1)[-1])
-        if instance_id is None:
+        operation_id = owner.get(name.rsplit("-", 1)[-1])
+        if operation_id is None:
             wrong.append(f"machine {name} was made by no attempt")
-        made[instance_id] += many
-    wrong += [f"instance {id} has had {many} machines" for id, many in made.items() if id is not None and many > 1]
+        made[operation_id] += many
+    wrong += [f"operation {id} has made {many} machines" for id, many in made.items() if id is not None and many > 1]
     known = {f"inst_{row['id'].hex}" for row in await connection.fetch("SELECT id FROM instance")}
     accepted = run.load.accounts.accepted
     wrong += [f"{name} was accepted as {id} and is gone" for name, id in accepted.items() if id not in known]
@@ -187,7 +196,7 @@ async def _operations(run: Run, verdict: Verdict, connection: Any) -> None:
 async def _failures(run: Run, verdict: Verdict, connection: Any) -> None:
     failures = [
         Failure(f"op_{row['id'].hex}", row["kind"], row["error_code"], row["error_message"], row["seconds"])
-        for row in await connection.fetch(FAILURES)
+        for row in await connection.fetch(FAILURES, list(run.breaking.lost))
     ]
     ended = await connection.fetchval("SELECT count(*) FROM operation WHERE finished_at IS NOT NULL")
     max_wait = run.stage.provider_max_wait
@@ -202,6 +211,21 @@ async def _lifetimes(run: Run, verdict: Verdict, connection: Any) -> None:
     checked, wrong, note = await lifetimes.check_lifetimes(connection, available, run.load.accounts.promises)
     verdict.check(16, checked, wrong)
     verdict.notes.append(note)
+
+
+async def _recoveries(run: Run, verdict: Verdict, connection: Any) -> None:
+    checked, wrong, note = await recoveries.check_at_rest(connection, (await run.stage.control("machines"))["machines"])
+    verdict.check(17, checked, wrong)
+    verdict.notes.append(f"{note}; {run.breaking.reclaimed} reclaimed, {len(run.breaking.lost)} lost")
+
+
+async def _charges(run: Run, verdict: Verdict, connection: Any) -> None:
+    bills = (await run.stage.control("bills"))["bills"]
+    checked, wrong, note = await charges.check_ledger(connection, bills, run.breaking.lost)
+    verdict.check(18, checked, wrong)
+    verdict.notes.append(note)
+    last = await charges.check_burn_rate(connection, run.stage)
+    verdict.check(19, run.machines.burns_checked, [*run.machines.burns.violations.values(), *last])
 
 
 async def _records(run: Run, verdict: Verdict, connection: Any) -> None:

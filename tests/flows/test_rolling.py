@@ -53,8 +53,8 @@ async def test_a_rolling_restart_fails_no_request_and_loses_no_event():
 
     assert codes == [0, 0, 0, 0]
     assert {number: wrong for number, wrong in verdict.violations.items() if wrong} == {}
-    assert verdict.notes[:-3] == []  # the last three say how operations and lifetimes ended
-    assert verdict.notes[-2] == "failed: none"
+    assert verdict.notes[:-5] == []  # the last five say how operations, lifetimes, recoveries and runs ended
+    assert verdict.notes[-4] == "failed: none"
     assert accounts.counts["requests given up"] == 0
     assert run.watching.counts["sockets closed with 1012"] >= len(APIS) - 1  # a stream may have been all that was open
     assert verdict.checked[3] >= len(run.subscribers)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.examples.programs import python, running
 from tests.flows.deployment import API_KEY, Deployment, deployment
+from tests.flows.test_restore import execute
 from tests.server.cache.test_redis import BINARY, Redis, _everything
 from tests.support.databases import DatabaseMaker
 from tests.support.processes import control
@@ -20,6 +21,7 @@ from tests.support.watcher import GraphQLClient
 
 PASSWORD = "the-password-of-the-registry"
 SECRET = "a-value-that-only-the-container-sees"
+NO_SECRETS = ("registry.example.test/team/trainer", "RTX 4090 24GB", "operation.accepted", "job.done", "createInstance")
 PREFIX = "/gpu-instance/openapi/v1"
 SPEED = 50
 TABLES = """
@@ -47,6 +49,7 @@ class Search:
         self.redis = redis
         self.needles = {PASSWORD, SECRET, API_KEY, stage.token}
         self.found: set[tuple[str, str]] = set()
+        self.searched: set[str] = set()  # where something of the story was found, so that the search is not blind
         self.machine_was_seen = False
         self.values_in_redis = 0
         self.rows = 0
@@ -80,8 +83,16 @@ class Search:
         self._look("the worker's log", self.stage.worker.said)
         self._look("traces", b"\n".join(self.stage.collector.raw).decode("latin-1"))
 
+    async def dump(self, file: Path) -> None:
+        await execute("pg_dump", "-f", str(file), self.stage.database_url)
+        text = file.read_text()
+        assert "COPY public.instance " in text
+        self._look("pg_dump", text)
+
     def _look(self, where: str, text: str) -> None:
         self.found |= {(where, needle) for needle in self.needles if needle in text}
+        if any(word in text for word in NO_SECRETS):
+            self.searched.add(where)
 
     async def _machines(self) -> list[dict[str, Any]]:
         return (await provider(self.stage, "/gpu/instances"))["instances"]
@@ -125,8 +136,10 @@ async def test_a_private_image_a_volume_and_a_template_lead_to_an_instance_and_l
         async with running(command, tmp_path, REGISTRY_PASSWORD=PASSWORD, API_SECRET=SECRET, **env) as program:
             code = await program.ends()
         searching.cancel()
-        await asyncio.gather(searching, return_exceptions=True)
+        (ended,) = await asyncio.gather(searching, return_exceptions=True)
+        assert isinstance(ended, asyncio.CancelledError)
         await search.once()
+        await search.dump(tmp_path / "dump.sql")
         search.logs_and_traces()
 
         assert code == 0, program.said
@@ -151,6 +164,8 @@ async def test_a_private_image_a_volume_and_a_template_lead_to_an_instance_and_l
         assert len(search.needles) >= 5
         assert search.values_in_redis > 0
         assert search.rows > 10
+        places = {"table instance", "table event", "Redis", "pg_dump", "the API's log", "the worker's log", "traces"}
+        assert places <= search.searched
         assert search.found == set()
         caller = GraphQLClient(stage.graphql_url, stage.token)
         events = await caller.ask("{ projectEvents { nodes { type data { value } } } events { nodes { type } } }")

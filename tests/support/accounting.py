@@ -9,7 +9,7 @@ time before it.
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from server.instances.queries.fleet import fleet
@@ -86,7 +86,9 @@ async def machines_unaccounted(world: World) -> list[str]:
     projects = [row["id"] for row in await world.rows("SELECT id FROM project")]
     visible: set[str] = set()
     for project_id in projects:
-        shown = await fleet(world.database, world.reader, project_id=project_id, include_novita_only=True)
+        shown = await fleet(
+            world.database, world.reader, by=replace(world.caller, project_id=project_id), include_novita_only=True
+        )
         visible |= {item.snapshot.id for item in shown.items if item.snapshot is not None}
         if shown.problem is not None:  # the list could not be read: a machine is shown by the row that it serves
             visible |= {str(item.instance.novita_id) for item in shown.items if item.instance is not None}

@@ -112,8 +112,9 @@ class Socket:
             return orjson.loads(await self._connection.recv())
 
     async def next(self, field: str) -> dict[str, Any]:
-        """The next result of that field."""
-        message = await self.receive()
+        """The next result of that field. Pings are answered, as every client does."""
+        while (message := await self.receive())["type"] == "ping":
+            await self.send({"type": "pong"})
         assert message["type"] == "next", message
         assert not message["payload"].get("errors"), message
         return message["payload"]["data"][field]

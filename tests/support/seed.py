@@ -49,7 +49,7 @@ async def make_things(api: Api) -> Things:
     }
     made = {name: ids.format_id(ids.INSTANCE, row.id) for name, row in rows.items()}
     await api.ask("mutation ($id: ID!) { stopInstance(input: {id: $id}) { errors { code } } }", id=made["busy"])
-    await api.create()
+    await api.create(onNoCapacity={"wait": {"for": 3600}})
     job = await world.value("SELECT min(id) FROM job")
     gone = await world.value(
         """INSERT INTO job_history (id, kind, args, priority, status, project_id, run_at, attempts, created_at,
@@ -63,6 +63,7 @@ async def make_things(api: Api) -> Things:
         webhook = await put_webhook(session, api.caller, "http://127.0.0.1:9/hook")
     sending = await world.value("SELECT min(id) FROM job WHERE kind = 'SEND_WEBHOOK'")  # serves no operation
     operation = await world.value("SELECT id FROM operation WHERE kind = 'STOP'")
+    may_wait = await world.value("SELECT id FROM operation WHERE kind = 'CREATE'")
     failed_operation = await world.value(
         """INSERT INTO operation (id, project_id, instance_id, kind, status, phase, error_code, finished_at)
            VALUES (gen_random_uuid(), $1, $2, 'CREATE', 'FAILED', 'OVER', 'BROKEN', now()) RETURNING id""",
@@ -73,7 +74,7 @@ async def make_things(api: Api) -> Things:
     (machine,) = await make_running(world, 1)
     objects = {**await make_objects(api), "providerJob": make_provider_job(world, "m2")}
     volume = await put_volume(world)
-    budget = await put_budget(world, api.caller)
+    budget, alert = await put_budget(world, api.caller), await put_alert(world, api.caller)
     storage = await world.novita.create_network_storage(cluster_id="us-ca-6", name="by-hand", size_gb=10)
     return Things(
         token,
@@ -85,10 +86,12 @@ async def make_things(api: Api) -> Things:
             "webhook": ids.format_id(ids.WEBHOOK, webhook.id),
             "delivery": ids.format_id(ids.DELIVERY, delivery.id),
             "operation": ids.format_id(ids.OPERATION, operation),
+            "may_wait": ids.format_id(ids.OPERATION, may_wait),
             "failed_operation": ids.format_id(ids.OPERATION, failed_operation),
             "a_token": ids.format_id(ids.TOKEN, caller.token_id),
             "machine": machine,
             "budget": ids.format_id(ids.BUDGET, budget),
+            "alert": ids.format_id(ids.ALERT, alert),
             "volume": ids.format_id(ids.VOLUME, volume.id),
             "storage": storage,
             **objects,
@@ -102,6 +105,14 @@ async def put_budget(world: World, caller: Caller) -> UUID:
                                horizon_s)
            VALUES (gen_random_uuid(), $1, 'large', 'MONTH', 'UTC', 1000000000000, '[]', 'BLOCK', '[]', 3600)
            RETURNING id""",
+        caller.project_id,
+    )
+
+
+async def put_alert(world: World, caller: Caller) -> UUID:
+    return await world.value(
+        """INSERT INTO market_alert (id, project_id, gpu_count, held_for, cooldown)
+           VALUES (gen_random_uuid(), $1, 1, '30 s', '1 h') RETURNING id""",
         caller.project_id,
     )
 

@@ -169,7 +169,7 @@ class World:
             self.database,
             self.notifier,
             all_handlers(self.services_with(novita)),
-            lease=timedelta(seconds=5),
+            lease=timedelta(seconds=20),
             max_attempts=self.settings.max_retry_attempts,
             backoff=Backoff(base=timedelta(milliseconds=10)),
         )

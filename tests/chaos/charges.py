@@ -1,0 +1,122 @@
+"""Compares, in a chaos run, the ledger and the burn rate with what the simulator charged by its own record.
+
+Machines that no instance has ever had are on the account's bill, but in no project's ledger.
+"""
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from tests.chaos.cluster import Cluster
+from tests.chaos.load import Accounts, RetryingCaller
+
+Span = tuple[float, float | None]  # seconds since 1970; None: not ended
+
+# The provider names times in whole seconds. What it charges before the first one that it names is not known to us: the
+# image pull, at the speed of the simulator in these runs.
+PER_RUN, PULL = 1.0, 0.45
+# REQUEST_DEADLINE of these runs: how long one call takes at most.
+CALL = 5.0
+
+LEDGER = """
+    SELECT machine, extract(epoch FROM began_at)::float8 AS began, extract(epoch FROM ended_at)::float8 AS ended
+    FROM cost_entry ORDER BY machine, began_at, id
+"""
+KNOWN = "SELECT novita_id FROM machine UNION SELECT machine FROM cost_entry"
+# A machine counts until the response to its removal, or until a removal was sent that had no response.
+REMOVALS = """
+    SELECT novita_id, extract(epoch FROM at)::float8 AS at
+    FROM operation JOIN instance ON instance.id = instance_id, LATERAL (SELECT coalesce(
+        before ->> 'accepted_at', before ->> 'sent_at')::timestamptz AS at) AS removal
+    WHERE operation.kind = 'DELETE' AND at IS NOT NULL AND novita_id IS NOT NULL
+"""
+BEING_REMOVED = "SELECT novita_id FROM instance WHERE status IN ('DELETING', 'DELETED') AND novita_id IS NOT NULL"
+OPEN = "SELECT machine, sum(price_e5)::bigint AS price FROM cost_entry WHERE ended_at IS NULL GROUP BY machine"
+BURN_RATE = "{ viewer { project { spend { burnRate { amountMicros } } } } }"
+MICROS_PER_E5 = 10
+
+
+def ledger_problems(
+    paid: Mapping[str, Sequence[Span]],
+    ledger: Mapping[str, Sequence[Span]],
+    *,
+    at: float,
+    removals: Mapping[str, float] = MappingProxyType({}),
+) -> tuple[list[str], float]:
+    """One sentence per machine whose ledger differs from what was charged, and the largest difference in seconds.
+
+    `removals` has the times at which the removal of a machine was known to be accepted, or was sent.
+    """
+    wrong: list[str] = []
+    largest = 0.0
+    for machine in sorted(paid.keys() | ledger.keys()):
+        charged, written = (_seconds(spans.get(machine, ()), at) for spans in (paid, ledger))
+        runs = max(len(paid.get(machine, ())), 1)
+        late = lateness(paid.get(machine, ()), removals.get(machine))
+        largest = max(largest, abs(written - charged - late))
+        if not -(PER_RUN + PULL) * runs <= written - charged - late <= PER_RUN * runs:
+            wrong.append(
+                f"machine {machine} was charged {charged:.1f} s in {runs} runs, and the ledger has {written:.1f} s"
+            )
+    return wrong, largest
+
+
+def lateness(paid: Sequence[Span], removed: float | None) -> float:
+    """How long the removal was under way when the charge ended; 0 if the charge ended before, by a stop."""
+    ended = paid[-1][1] if paid else None
+    return 0.0 if removed is None or ended is None or abs(removed - ended) > CALL else removed - ended
+
+
+def burn_problems(charged: Mapping[str, int], counted: Mapping[str, int]) -> list[str]:
+    """Prices per hour by machine: what is charged now, and what the burn rate counts."""
+    return [
+        f"machine {machine} is charged at {charged.get(machine, 0)} and counts at {counted.get(machine, 0)} per hour"
+        for machine in sorted(charged.keys() | counted.keys())
+        if charged.get(machine, 0) != counted.get(machine, 0)
+    ]
+
+
+def _seconds(spans: Iterable[Span], at: float) -> float:
+    return sum((at if ended is None else ended) - began for began, ended in spans)
+
+
+async def check_ledger(
+    connection: Any, bills: Mapping[str, Sequence[Sequence[float]]], lost: Collection[str]
+) -> tuple[int, list[str], str]:
+    """How many runs were checked, what was wrong, and a note. Nothing says when a `lost` machine was lost."""
+    known = {row[0] for row in await connection.fetch(KNOWN)}
+    ledger = defaultdict[str, list[Span]](list)
+    for row in await connection.fetch(LEDGER):
+        if row["machine"] in lost:
+            continue
+        ledger[row["machine"]].append((row["began"], row["ended"]))
+    paid = {
+        machine: [(each[0], each[1] or None) for each in spans]
+        for machine, spans in bills.items()
+        if machine in known - set(lost)
+    }
+    removals = {row["novita_id"]: row["at"] for row in await connection.fetch(REMOVALS)}
+    wrong, largest = ledger_problems(paid, ledger, at=time.time(), removals=removals)
+    runs = sum(map(len, paid.values()))
+    late = [
+        each for each in (lateness(paid[machine], removals.get(machine)) for machine in paid) if abs(each) > PER_RUN
+    ]
+    note = f"ledger: {runs} runs of {len(paid)} machines, at most {largest:.2f} s from what was charged; "
+    return runs, wrong, note + f"{late} removals were under way for longer than a second"
+
+
+async def check_burn_rate(connection: Any, stage: Cluster) -> list[str]:
+    """What the API says once nothing changes any more."""
+    machines = (await stage.control("machines"))["machines"]
+    known = {row[0] for row in await connection.fetch(KNOWN)}
+    charged = sum(each["pricePerHour"] for each in machines if each["id"] in known) * MICROS_PER_E5
+    caller = RetryingCaller(stage.addresses, stage.secrets.token, Accounts(), random.Random(0))
+    try:
+        answer = await caller.ask(BURN_RATE, {})
+    finally:
+        await caller.close()
+    shown = None if answer is None else answer.payload["viewer"]["project"]["spend"]["burnRate"]["amountMicros"]
+    return [] if shown == charged else [f"the burn rate is {shown}, and {charged} is charged"]
