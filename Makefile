@@ -114,8 +114,20 @@ trace-picture: $(VENV)/.installed ## Run a create and draw its trace into docs/t
 walk: $(VENV)/.installed ## Record the functions that a create goes through into docs/walk.md
 	$(BIN)/python -m tests.support.walk
 
+recovery-downtime: $(VENV)/.installed ## Time without service around a reclaim, by a prober: started again, and replaced before
+	$(BIN)/python -m tests.server.recovery.downtime
+
+recovery-outage: $(VENV)/.installed ## The provider can't be read for MINUTES (30): nothing is recovered, and afterwards what needs it
+	$(BIN)/python -m tests.server.recovery.outage $(or $(MINUTES),30)
+
 recovery-storm: $(VENV)/.installed ## MANY spot machines (200) reclaimed at once while workers die: all come back, none is left
 	RECOVERY_STORM=$(or $(MANY),200) $(BIN)/pytest -q -p no:xdist tests/server/recovery/test_storm.py
+
+bench-market: $(VENV)/.installed ## 10,000 operations wait for capacity: what that costs, and how soon stock leads to a create
+	$(BIN)/python -m bench.market $(ARGS)
+
+wait-storm: $(VENV)/.installed ## MANY creates (500) of 5 projects wait, stock comes one by one, workers die: the exact order, none lost
+	WAIT_STORM=$(or $(MANY),500) $(BIN)/pytest -q -p no:xdist tests/server/market/test_wait_storm.py
 
 bench-killed: $(VENV)/.installed ## A worker killed during creates and deletes: seconds until another has finished them
 	$(BIN)/python -m bench.killed_worker $(ARGS)
@@ -184,8 +196,8 @@ bench-scale: $(VENV)/.installed ## The same questions to 1,000 rows and to milli
 lifetime-races: $(VENV)/.installed ## An extension and an end of one lifetime, 1,000 times at once: what was answered holds
 	LIFETIME_RACES=1000 $(BIN)/pytest -q -p no:xdist tests/server/lifetimes/test_extend.py -k race --timeout 390
 
-budget-races: $(VENV)/.installed ## 64 creates of two processes against a budget for ten, 1,000 times, with kill -9 among them
-	BUDGET_RACES=1000 $(BIN)/pytest -q -p no:xdist tests/server/spend/test_budget_races.py --timeout 1800
+budget-races: $(VENV)/.installed ## 64 creates over HTTP at two API processes, a budget for ten, kill -9 (ROUNDS=1000)
+	BUDGET_RACES=$(or $(ROUNDS),1000) $(BIN)/pytest -q -s -p no:xdist tests/server/spend/test_budget_races.py --timeout 5400
 
 chaos-queue: $(VENV)/.installed ## 200 workers killed at random under load
 	QUEUE_KILLS=200 $(BIN)/pytest -q tests/server/queue/test_processes.py -k killed --timeout 390
@@ -233,6 +245,7 @@ $(VENV)/.ready: pyproject.toml requirements.lock
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --no-deps --no-build-isolation -e .
 	@# Compiles what a start imports; where PYTHONDONTWRITEBYTECODE is set, every start would do that again.
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/pilotlight version > /dev/null 2>&1 || true
+	@$(BIN)/python -m compileall -q client/pilotlight_client server/cli || true
 	@touch $@
 
 # What it takes to work on it, on top.

@@ -62,6 +62,13 @@ BENCHES: dict[str, tuple[tuple[str, ...], tuple[Figure, ...]]] = {
         ),
     ),
     "idle": ((), (Figure("CPU when idle", rf"pilotlight +{NUMBER} % of a core", "% of a core"),)),
+    "market": (
+        (),
+        (
+            Figure("CPU of a worker, 10,000 wait", rf"worker {NUMBER} % of a core", "% of a core"),
+            Figure("stock to create call, p99", rf"p99 {NUMBER} s$", "s"),
+        ),
+    ),
     "client": ((), (Figure("provider client, of bare aiohttp", rf"ratio: +{NUMBER} ", "ratio", True),)),
     "queue": (
         (),

@@ -31,6 +31,7 @@ from server.db.tables import AuditEventRow
 FEW = 1_000
 PROJECTS = 10
 BATCH = 32
+CHUNK = 50_000
 WANTED = 2.0
 FILL = """
     INSERT INTO audit_event (id, project_id, token_id, created_at, request_id, mutation, input_digest, target, outcome)
@@ -44,13 +45,14 @@ FILL = """
 async def main(rows: int, rounds: int) -> int:
     async with AsyncExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory())
-        postgres = await stack.enter_async_context(EmbeddedPostgres(Path(home)))
+        postgres = await stack.enter_async_context(EmbeddedPostgres(Path(home), durable=False))
         await upgrade(postgres.url)
         database = Database(postgres.url)
         stack.push_async_callback(database.close)
         pages: list[float] = []
         for start, size in ((0, FEW), (FEW, rows)):
-            await database.raw.execute(FILL, start, PROJECTS, size)
+            for first in range(start, size, CHUNK):  # one statement for all would be ended by its timeout
+                await database.raw.execute(FILL, first, PROJECTS, min(size, first + CHUNK))
             await database.raw.execute("VACUUM ANALYZE audit_event")
             pages.append(await _report(database, size, rounds))
         deleted = await prune_audit(database.raw, older_than=timedelta(seconds=rows // 2), limit=1000)

@@ -153,21 +153,27 @@ class Pilotlight(Queue):
         return worker.stop
 
     async def churn(self, concurrency: int, many: int, seconds: float) -> list[float]:
-        """One worker for the whole time. Each lot becomes visible with one commit, so that it has to be drained."""
+        return [rate for _, _, rate in await self.drains(concurrency, many, seconds)]
+
+    async def drains(self, concurrency: int, many: int, seconds: float) -> list[tuple[float, float, float]]:
+        """Begin and end by the machine's clock, and jobs per second, of each drain. One worker for the whole time.
+
+        Each lot becomes visible with one commit, so that it has to be drained.
+        """
         ends = time.monotonic() + seconds
-        rates: list[float] = []
+        drains: list[tuple[float, float, float]] = []
         stop = await self.run(concurrency)
-        while time.monotonic() < ends or not rates:
+        while time.monotonic() < ends or not drains:
             self.started = asyncio.Queue()
             async with self.elsewhere.write() as session:
                 for first in range(0, many, 1000):
                     await enqueue_many(session, [Nothing(first + number) for number in range(1000)])
-                started = time.perf_counter()
+                began, started = time.time(), time.perf_counter()
             while self.started.qsize() < many:  # noqa: ASYNC110 - counted up by the worker
                 await asyncio.sleep(0.005)
-            rates.append(many / (time.perf_counter() - started))
+            drains.append((began, time.time(), many / (time.perf_counter() - started)))
         await stop()
-        return rates
+        return drains
 
     async def put(self) -> None:
         async with self.elsewhere.write() as session:
@@ -374,6 +380,8 @@ async def measure(name: str, url: str, what: str, *arguments: str) -> Any:
             return await queue.drain(int(concurrency), int(many))
         case "churn", (concurrency, many, seconds):
             return await queue.churn(int(concurrency), int(many), float(seconds))
+        case "drains", (concurrency, many, seconds) if isinstance(queue, Pilotlight):
+            return await queue.drains(int(concurrency), int(many), float(seconds))
         case "pickup", (samples,):
             return await queue.pickup(int(samples))
         case "enqueue", (at_once, many):

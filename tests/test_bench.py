@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from bench.all import BENCHES, page_of, read_figures, regressions
+from bench.market import most_within
 from tests.support.processes import ROOT
 
 CREATE = """  1 at once: createInstance     80/s   bare asyncpg    261/s   0.32
@@ -41,3 +42,9 @@ def test_every_bench_has_a_command_of_its_own():
     targets = set(re.findall(r"(?m)^bench-(\w+):", (ROOT / "Makefile").read_text()))
     assert BENCHES.keys() <= targets
     assert "| `make bench-idle` | CPU when idle | not run yet |" in page_of({})
+
+
+def test_calls_of_a_minute_are_the_most_in_any_minute_and_not_on_average():
+    assert most_within([0.0, 1.0, 59.0, 60.0, 61.0], 60.0) == 3
+    assert most_within([0.0, 60.0, 120.0], 60.0) == 1
+    assert most_within([], 60.0) == 0
