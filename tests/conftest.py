@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import structlog
 
 from server.db.database import Database
 from server.db.notify import Notifier
@@ -44,6 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As the product does: structlog's own tracebacks, with the locals of every frame, block the event loop for seconds
+    # on a busy machine, and the database ends transactions that are open meanwhile.
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
     try:
         if postgres.kind_of(os.environ) is postgres.Kind.CONTAINER and not hasattr(config, "workerinput"):
             container = ExitStack()

@@ -14,6 +14,7 @@ LIMITS: dict[str, Any] = {
     "live_reads_per_token": 4,
     "operations_per_token": 30,
     "max_pending_creates": 6,
+    "max_concurrent_jobs": 1,  # beside one that only creates use, so two creates run at once
     "novita_rate_limit": 600,
 }
 REFUSALS = (
@@ -69,5 +70,6 @@ async def test_a_token_at_its_limits_is_refused_and_delays_no_other_project(api:
 
     names = [machine.name for machine in api.world.machines() if machine.id not in before]
     place = next(number for number, name in enumerate(names) if name.startswith("mine"))
-    # Of creates that wait at the same moment the provider may get any first; none that comes later overtakes.
-    assert place <= LIMITS["max_pending_creates"]
+    # It is the second to begin, after one of the six that waited before it. Of two creates that run at once, the
+    # provider may get the second first, and one more begins when that has ended.
+    assert place < 4

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from server.db.database import Database
 from server.db.migrate import current_revision, known_head
+from tests.support.aging import AGE
 from tests.support.databases import DatabaseMaker
-from tests.support.processes import ROOT, Pilotlight, free_port, pilotlight, run
+from tests.support.processes import ROOT, Pilotlight, control, free_port, pilotlight, run
 from tests.support.receiver import Receiver, receiving
 from tests.support.waiting import until
 from tests.support.watcher import STORY, GraphQLClient, positions, story_of
@@ -51,6 +53,23 @@ ANNOUNCE = """
     SELECT gen_random_uuid(), 'balance.low', project_id, '{"values": {"balanceMicros": 1}}' FROM token LIMIT 1
 """
 
+RECOVERED = """
+    mutation {
+      createInstance(input: {name: "recovered", productName: "RTX 4090 24GB", image: "nginx", ports: [{port: 80}],
+                             recovery: {allowDataLoss: true, replaceBeforeReclaim: true}}) {
+        instance { id recovery { drain } } errors { code }
+      }
+    }
+"""
+START = """
+    mutation ($id: ID!) {
+      startInstance(input: {id: $id, steps: [SAME, MIGRATE], allowDataLoss: true}) { errors { code } }
+    }
+"""
+DELETE = "mutation ($id: ID!) { deleteInstance(input: {id: $id}) { errors { code } } }"
+STOP = "mutation ($id: ID!) { stopInstance(input: {id: $id}) { errors { code } } }"
+MACHINES = "query ($id: ID!) { instance(id: $id) { novitaId machines { number novitaId endReason } } }"
+
 VOLUME = """
     mutation {
       createVolume(input: {name: "during", region: "US-CA-06", sizeGb: 10}) { volume { id } errors { code } }
@@ -58,6 +77,53 @@ VOLUME = """
 """
 DELETE_VOLUME = "mutation ($id: ID!) { deleteVolume(input: {id: $id}) { errors { code } } }"
 VOLUME_STATUS = "query ($id: ID!) { node(id: $id) { ... on Volume { status } } }"
+
+ALERT = """
+    mutation {
+      createAlert(input: {productNames: ["RTX 4090 24GB"], heldFor: 0}) { alert { id } errors { code } }
+    }
+"""
+ALERTED = '{ projectEvents(filter: {types: ["market.alert"]}) { nodes { alert { id } } } }'
+
+QUOTA = """
+    mutation {
+      setQuota(input: {scope: {label: {key: "spend", value: "counted"}}, maxInstances: 2}) { errors { code } }
+    }
+"""
+AGENT = """
+    mutation {
+      createToken(input: {name: "agent", role: OPERATOR, limits: {productNames: ["L40S 48GB"], maxInstances: 1}}) {
+        secret errors { code }
+      }
+    }
+"""
+COUNTED = """
+    mutation ($name: String!) {
+      createInstance(input: {name: $name, productName: "RTX 4090 24GB", image: "nginx", ports: [{port: 80}],
+                             labels: [{key: "spend", value: "counted"}]}) {
+        instance { id } errors { code }
+      }
+    }
+"""
+SYNC_SPEND = "mutation { syncSpend { errors { code } } }"
+SPENT = """
+    {
+      quotas { nodes { usedInstances maxInstances scope { tokenId } } }
+      spend(groupBy: INSTANCE) { groups { key paidTime } }
+      tokens(first: 100) { nodes { name isSession limits { productNames quota { maxInstances } } } }
+      auditEvents(first: 100) { nodes { mutation outcome errorCode } }
+    }
+"""
+# Nothing of this product is free at first.
+PATIENT = """
+    mutation ($name: String!) {
+      createInstance(input: {name: $name, productName: "H200 SXM 141GB", image: "nginx", ports: [{port: 80}],
+                             onNoCapacity: {wait: {for: 3600}}}) {
+        instance { id } operation { id } errors { code }
+      }
+    }
+"""
+WAIT = "query ($id: ID!) { operation(id: $id) { status wait { position } } }"
 
 LABELS = 'labels: [{key: "a", value: "b"}]'
 RESULT = "instance { id } operation { id } errors { code }"
@@ -101,10 +167,10 @@ class Both:
         finally:
             await database.close()
 
-    async def value(self, query: str) -> object:
+    async def value(self, query: str, *values: object) -> object:
         database = Database(self.url, pool_size=1)
         try:
-            return await database.raw.fetchval(query)
+            return await database.raw.fetchval(query, *values)
         finally:
             await database.close()
 
@@ -124,6 +190,10 @@ async def both(new_database: DatabaseMaker, tmp_path: Path) -> AsyncIterator[Bot
         "LOG_FORMAT": "json",
         "WEBHOOK_SIGNING_KEY": "the same for the processes of both releases",
         "ALLOW_PRIVATE_WEBHOOKS": "loopback",
+        "MARKET_HOT": "1s",
+        "MARKET_CALLS": "1000",
+        "RECONCILE_INTERVAL": "5s",
+        "NOVITA_RATE_LIMIT": "6000",  # without a limit, reading metrics needs no row
     }
     async with AsyncExitStack() as stack:
         simulator = (sys.executable, "-m", "server.simulator")
@@ -190,6 +260,80 @@ async def check_retries(by_old: GraphQLClient, by_new: GraphQLClient) -> None:
                 await is_found_by_both(first, second, mutation, inputs(mutation, name, f'id: "{id}" {given}'))
 
 
+async def check_steps(by_old: GraphQLClient, by_new: GraphQLClient, id: str) -> None:
+    """A start by steps, whose job the old workers leave alone; its machine has a row, whichever worker linked it."""
+    assert (await by_old.ask(STOP, id=id))["stopInstance"]["errors"] == []
+    await by_new.becomes(id, "EXITED", within=60)
+    assert (await by_new.ask(START, id=id))["startInstance"]["errors"] == []
+    await by_old.becomes(id, "READY", within=60)
+    shown = (await by_new.ask(MACHINES, id=id))["instance"]
+    rows = [{"number": 1, "novitaId": shown["novitaId"], "endReason": None}]
+    assert shown["machines"] in ([], rows)  # none if an old worker linked it: reconcile adds it
+
+
+async def check_reading(both: Both, by_new: GraphQLClient, id: str) -> None:
+    """The metrics of an idle-watched instance are read by new workers; by then it may be armed only by reconcile.
+
+    Which of the workers saw the machine run is left to chance: an old one knows no lifetime, so it arms nothing.
+    """
+    instance = f"'{id.removeprefix('inst_')}'::uuid"
+    armed = f"SELECT run_accepted_at IS NOT NULL AND lifetime_reason = 'IDLE' FROM instance WHERE id = {instance}"
+    waiting = f"SELECT true FROM job WHERE unique_key = 'lifetime ' || {instance} AND status = 'WAITING'"
+    await until(lambda: _is_true(both, armed), within=60)
+    await until(lambda: _is_true(both, waiting), within=60)
+    assert await both.value("SELECT count(*) FROM metrics_reading") == 0
+    # The window has passed.
+    await both.value(AGE, UUID(id.removeprefix("inst_")), timedelta(hours=1))
+    await both.value(f"UPDATE job SET run_at = now(), due_at = now() WHERE unique_key = 'lifetime ' || {instance}")
+
+    await until(lambda: _is_true(both, "SELECT count(*) = 1 FROM metrics_reading"), within=60)
+
+    # Too few samples are there, so it counts as busy.
+    later = f"SELECT lifetime_due_at > now() AND lifetime_state ? 'blind' FROM instance WHERE id = {instance}"
+    await until(lambda: _is_true(both, later), within=60)
+    assert (await by_new.ask(NEXT, id=id))["instance"]["lifetime"]["next"]["reason"] == "IDLE"
+    assert await both.value(f"SELECT count(*) FROM operation WHERE instance_id = {instance} AND kind = 'STOP'") == 0
+
+
+async def _is_true(both: Both, query: str) -> bool:
+    return bool(await both.value(query))
+
+
+def counted_by(spent: dict[str, Any]) -> list[tuple[int, int]]:
+    """Use and maximum of the quotas that are not a token's."""
+    quotas = [each for each in spent["quotas"]["nodes"] if each["scope"]["tokenId"] is None]
+    return [(each["usedInstances"], each["maxInstances"]) for each in quotas]
+
+
+async def _is_in_ledger(both: Both, id: str, *, is_paid: bool) -> bool:
+    """A reconcile of the new release writes it; the old worker takes some of the runs."""
+    await both.value("UPDATE job_schedule SET next_at = now() WHERE kind = 'RECONCILE'")
+    instance_id = UUID(id.removeprefix("inst_"))
+    count = await both.value("SELECT count(*) FROM cost_entry WHERE ended_at IS NULL AND instance_id = $1", instance_id)
+    return count == is_paid
+
+
+async def _has_fired(by: GraphQLClient, alert: dict[str, str]) -> bool:
+    return (await by.ask(ALERTED))["projectEvents"]["nodes"] == [{"alert": alert}]
+
+
+async def begin_wait(by: GraphQLClient) -> tuple[str, str]:
+    """A create that waits, as instance and operation. One that an old worker finds without capacity fails."""
+    for number in range(20):
+        accepted = (await by.ask(PATIENT, name=f"patient-{number}"))["createInstance"]
+        assert accepted["errors"] == []
+        operation = str(accepted["operation"]["id"])
+        await until(lambda id=operation: _waits_or_has_failed(by, id), within=60)
+        if (await by.ask(WAIT, id=operation))["operation"]["wait"] is not None:
+            return str(accepted["instance"]["id"]), operation
+    raise AssertionError("the old worker took all of them")
+
+
+async def _waits_or_has_failed(by: GraphQLClient, operation: str) -> bool:
+    found = (await by.ask(WAIT, id=operation))["operation"]
+    return found["wait"] is not None or found["status"] == "FAILED"
+
+
 async def _printed(process: Pilotlight) -> bool:
     assert process.process.returncode is None, process.said
     return "http://" in process.printed
@@ -229,9 +373,18 @@ async def test_old_and_new_processes_share_jobs_and_subscribers_on_one_database(
         idle = (await by_new.ask(IDLE))["createInstance"]
         assert (idle["errors"], idle["instance"]["lifetime"]["maxDuration"]) == ([], 7200)
         ids += [idle["instance"]["id"], await by_old.create("by-the-old-one")]
+        # Recovery, which the old processes do not know.
+        recovered = (await by_new.ask(RECOVERED))["createInstance"]
+        assert (recovered["errors"], recovered["instance"]["recovery"]) == ([], {"drain": 60})
+        ids.append(recovered["instance"]["id"])
         # A volume, whose jobs the old workers leave alone.
         volume = (await by_new.ask(VOLUME))["createVolume"]
         assert volume["errors"] == []
+        # An alert: the old workers leave the job alone that polls the market and fires it.
+        alert = (await by_new.ask(ALERT))["createAlert"]
+        assert alert["errors"] == []
+        # A create that waits for capacity: the old workers leave its one job alone.
+        patient, waiting = await begin_wait(by_new)
         # An event without an instance: the old processes pass it by.
         await both.value(ANNOUNCE)
         seen_by_old = await old_stream.until("READY", *ids)
@@ -246,12 +399,16 @@ async def test_old_and_new_processes_share_jobs_and_subscribers_on_one_database(
     assert (datetime.fromisoformat(shown["at"]), shown["reason"]) == (datetime.fromisoformat(deadline), "DEADLINE")
     of_limited = limited["instance"]["id"].removeprefix("inst_")
     assert await both.value(f"SELECT count(*) FROM job WHERE unique_key = 'lifetime ' || '{of_limited}'::uuid") == 1
-    assert (await by_new.ask(NEXT, id=ids[-1]))["instance"]["lifetime"] is None  # the old one knows no policy
+    assert (await by_new.ask(NEXT, id=ids[-2]))["instance"]["lifetime"] is None  # the old one knows no policy
     # The project's webhook gets the events that processes of both releases wrote, in order.
     await until(lambda: _arrived(receiver, ids), within=60)
     log = await by_new.log()
     assert positions(seen_by_new, log) == sorted(set(positions(seen_by_new, log)))
+    await until(lambda: _has_fired(by_new, alert["alert"]), within=60)
     await check_retries(by_old, by_new)
+    await check_steps(by_old, by_new, recovered["instance"]["id"])
+    await check_reading(both, by_new, idle["instance"]["id"])
+
     assert "job.done" in old_worker.said.partition("worker.ready")[2], old_worker.said
     assert "job.done" in new_worker.said, new_worker.said
     for process in (old_api, old_worker, new_api, new_worker):
@@ -262,6 +419,13 @@ async def test_old_and_new_processes_share_jobs_and_subscribers_on_one_database(
     # The old ones go; who watched there goes on where it was, with what it knew.
     assert await old_api.stop() == 0
     assert await old_worker.stop() == 0
+    # The wait goes on, and so it does when the worker is killed and another one starts.
+    assert (await by_new.ask(WAIT, id=waiting))["operation"] == {"status": "RUNNING", "wait": {"position": 1}}
+    await new_worker.kill_tree()
+    stock = {"productId": "h200.24c220g", "clusterId": "eu-gb-1", "free": 1}
+    await control(both.environment["NOVITA_API_BASE_URL"], "stock", stock)
+    await both.worker(NEW)
+    await by_new.becomes(patient, "READY", within=60)
     last = seen_by_old[-1]["cursor"]
     async with by_new.subscribed(after=last) as stream:
         after = await by_new.create("after")
