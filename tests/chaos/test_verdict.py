@@ -207,7 +207,8 @@ def test_ledger_that_differs_from_what_was_charged_is_noticed(paid: list[Span], 
     [
         (114.0, 114.9, False),
         (114.0, 115.2, True),
-        (114.0, 110.0, True),
+        (114.0, 110.0, False),  # it was stopped just before
+        (114.0, 112.0, True),
         (106.0, 106.0, False),
         (116.0, 116.0, True),  # longer than a call takes
         (30.0, 110.0, False),  # it was stopped before
