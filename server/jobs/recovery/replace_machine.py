@@ -6,23 +6,24 @@ for by its marker, and a machine that was made is a row, which is used, or remov
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
-from server.db.tables import Attempt, Instance, Machine, Operation, ProbeResult
+from server.db.tables import Instance, Machine, Operation, ProbeResult
 from server.enums import InstanceStatus, OperationPhase
 from server.errors import NovitaError, ProviderNotFound
 from server.instances import attempts, machines, operations, transitions
 from server.instances.limits.of_token import regions_of_run
-from server.instances.placement import Placement
 from server.instances.provider.drift import apply_snapshot
 from server.instances.provider.settle import settle_later
 from server.instances.provider.snapshot import ProviderSnapshot
 from server.instances.provider.states import MachineState, state_of
 from server.instances.status import UP
-from server.jobs.creates.make_machine import Making, make_machine, resolve_attempt
+from server.jobs.creates.make_machine import make_machine, resolve_attempt
 from server.jobs.failures import GONE, Reason, look_later, retry_later
+from server.jobs.recovery.another_machine import another_machine
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.jobs.startup import ready_timeout
 from server.novita.models import RemoteInstance
@@ -32,7 +33,7 @@ from server.probes.verdict import CheckRound, Health, health_of, merge_outcomes,
 from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import ReplaceMachine
 from server.recovery import replacement
-from server.recovery.relocation import Wanted, find_places, needed_at_last
+from server.recovery.relocation import Wanted
 
 S = InstanceStatus
 POLL_MAX = timedelta(seconds=5)
@@ -43,7 +44,7 @@ TOO_LATE = Reason("RECLAIMED_FIRST", "Its machine was reclaimed before another o
 
 async def fail_replacement(session: AsyncSession, work: ReplaceMachine, failure: Failure) -> None:
     """For `failed`."""
-    await _fail(session, work, Reason(failure.code, failure.message, failure.retryable))
+    await _fail(session, Reason(failure.code, failure.message, failure.retryable), work=work)
 
 
 @handles(ReplaceMachine, failed=fail_replacement)
@@ -72,7 +73,9 @@ async def replace_machine(work: ReplaceMachine, ctx: JobContext) -> Outcome:
             return await _follow_spare(work, instance, spare, ctx)
         if is_one_leaving:
             return Again(after=POLL_MAX)  # there are never more than two
-        return await _next_run(await make_machine(_making(work, operation, instance, past, wanted, ctx), ctx))
+        fail = partial(_fail, work=work)
+        making = another_machine(work, operation, instance, past, wanted, ctx, fail=fail)
+        return await _next_run(await make_machine(making, ctx))
     except NovitaError as error:
         return retry_later(error, since=operation.created_at, ctx=ctx, is_look=live is not None or spare is not None)
 
@@ -185,39 +188,13 @@ async def _hand_over(
     return Done()
 
 
-def _making(
-    work: ReplaceMachine,
-    operation: Operation,
-    instance: Instance,
-    past: tuple[Attempt, ...],
-    wanted: Wanted,
-    ctx: JobContext,
-) -> Making:
-    async def place() -> Placement:
-        return await find_places(ctx.catalog, instance, wanted)
-
-    async def fail(session: AsyncSession, reason: Reason) -> None:
-        await _fail(session, work, reason)
-
-    return Making(
-        work,
-        instance,
-        past,
-        operation.created_at,
-        create=str(operation.id),
-        place=place,
-        fail=fail,
-        requirements=needed_at_last(instance, wanted),
-    )
-
-
 async def _end(work: ReplaceMachine, ctx: JobContext, reason: Reason) -> Outcome:
     async with ctx.write() as session:
-        await _fail(session, work, reason)
+        await _fail(session, reason, work=work)
     return Done()
 
 
-async def _fail(session: AsyncSession, work: ReplaceMachine, reason: Reason) -> None:
+async def _fail(session: AsyncSession, reason: Reason, *, work: ReplaceMachine) -> None:
     """End the operation, which removes the spare; the instance keeps its status. What may exist is searched for."""
     live = await attempts.live_of_instance(session, work.instance_id)
     operation = await operations.fail(

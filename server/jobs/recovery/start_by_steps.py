@@ -6,17 +6,17 @@ start, and what fails then ends the operation.
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
-from server.db.tables import Attempt, Instance, Operation
+from server.db.tables import Instance
 from server.enums import OperationPhase, StartStep
 from server.errors import NovitaError, ProviderNotFound
 from server.instances import attempts, machines, operations, transitions
 from server.instances.limits.of_token import regions_of_run
-from server.instances.placement import Placement
 from server.instances.provider.settle import note_doubt, settle_later
 from server.instances.provider.states import MachineState, state_of
 from server.instances.status import has_machine
@@ -26,6 +26,7 @@ from server.jobs.market.start_wait import NO_STOCK, wait_for_stock, wake_up
 from server.jobs.market.waiting import offers_of_older, provider_since
 from server.jobs.migrate_instance import is_migrated, migration
 from server.jobs.provider_call import Loaded, drive
+from server.jobs.recovery.another_machine import another_machine
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.jobs.start_instance import is_started, start
 from server.market import waits
@@ -34,7 +35,7 @@ from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import StartBySteps
 from server.recovery import steps
 from server.recovery.outcome import back_to
-from server.recovery.relocation import Wanted, find_places, needed_at_last
+from server.recovery.relocation import Wanted
 
 LEAVING_POLL_MAX = timedelta(seconds=5)
 NO_STEP = Reason("NO_START_STEP", "The provider has no machine for it, and none of the steps makes one.", False)
@@ -42,7 +43,7 @@ NO_STEP = Reason("NO_START_STEP", "The provider has no machine for it, and none 
 
 async def fail_start(session: AsyncSession, work: StartBySteps, failure: Failure) -> None:
     """For `failed`."""
-    await _fail(session, work, Reason(failure.code, failure.message, failure.retryable))
+    await _fail(session, Reason(failure.code, failure.message, failure.retryable), work=work)
 
 
 @handles(StartBySteps, failed=fail_start)
@@ -57,7 +58,7 @@ async def start_by_steps(work: StartBySteps, ctx: JobContext) -> Outcome:
             return Done()  # it sleeps, or has another job
         step = steps.current(operation, instance)
         if step is None:
-            await _fail(session, work, NO_STEP)
+            await _fail(session, NO_STEP, work=work)
             return Done()
         if operation.before.get("step") is None:
             operation = await operations.begin_step(session, operation.id, step)
@@ -67,7 +68,7 @@ async def start_by_steps(work: StartBySteps, ctx: JobContext) -> Outcome:
         return await _relocate(work, waiting, ctx)
 
     async def fail(session: AsyncSession, reason: Reason) -> None:
-        await _fail(session, work, reason)
+        await _fail(session, reason, work=work)
 
     woken = await wake_up(work, ctx, fail)
     if isinstance(woken, Done):
@@ -137,7 +138,9 @@ async def _relocate(work: StartBySteps, waiting: Waiting | None, ctx: JobContext
             return await _wait_for_former(work, since, ctx)
         if waiting is not None and await _runs_again(work, instance, waiting, ctx):
             return Again(after=timedelta(0))
-        making = replace(_making(work, operation, instance, past, wanted, ctx), waiting=waiting, wanted=older)
+        fail = partial(_fail, work=work)
+        making = another_machine(work, operation, instance, past, wanted, ctx, fail=fail)
+        making = replace(making, waiting=waiting, wanted=older)
         if instance.volumes and has_machine(instance):
             return await _release_volumes(work, making, ctx)
         return await make_machine(making, ctx)
@@ -166,7 +169,7 @@ async def _wait_for_former(work: StartBySteps, since: datetime, ctx: JobContext)
     if waited <= ctx.settings.provider_max_wait:
         return Again(after=growing_pause(waited, longest=LEAVING_POLL_MAX))
     async with ctx.write() as session:
-        await _fail(session, work, Reason("PROVIDER_BUSY", "Its former machine is still being removed.", True))
+        await _fail(session, Reason("PROVIDER_BUSY", "Its former machine is still being removed.", True), work=work)
     return Done()
 
 
@@ -187,34 +190,7 @@ async def _release_volumes(work: StartBySteps, making: Making, ctx: JobContext) 
     return Again(after=timedelta(0))
 
 
-def _making(
-    work: StartBySteps,
-    operation: Operation,
-    instance: Instance,
-    past: tuple[Attempt, ...],
-    wanted: Wanted,
-    ctx: JobContext,
-) -> Making:
-    async def place() -> Placement:
-        return await find_places(ctx.catalog, instance, wanted)
-
-    async def fail(session: AsyncSession, reason: Reason) -> None:
-        await _fail(session, work, reason)
-
-    return Making(
-        work,
-        instance,
-        past,
-        operation.created_at,
-        create=str(operation.id),
-        place=place,
-        fail=fail,
-        requirements=needed_at_last(instance, wanted),
-        within=wanted.within,
-    )
-
-
-async def _fail(session: AsyncSession, work: StartBySteps, reason: Reason) -> None:
+async def _fail(session: AsyncSession, reason: Reason, *, work: StartBySteps) -> None:
     """End the operation; a machine that it may have made is searched for by a job of its own."""
     live = await attempts.live_of_instance(session, work.instance_id)
     operation = await operations.fail(
