@@ -5,6 +5,7 @@ import re
 import tomllib
 
 from server import __version__
+from server.config import Settings
 from tests.support.processes import ROOT
 
 
@@ -17,8 +18,24 @@ def test_everything_that_is_released_has_the_same_version():
     images = [*(ROOT / "deploy/kubernetes").glob("*.yaml"), ROOT / "deploy/kubernetes/README.md"]
     for file in images:
         versions |= {f"{file.name} {found}": found for found in re.findall(r"pilotlight:(\d[\d.]+)", file.read_text())}
+    for file in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        wheels = re.findall(r"pilotlight-(\d[\d.]+)-py3", file.read_text())
+        versions |= {f"{file.name} {found}": found for found in wheels}
     assert {file: found for file, found in versions.items() if found != __version__} == {}
     assert __version__ in (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1].splitlines()[0]
+
+
+def test_the_changelog_names_every_new_table_and_only_settings_that_exist():
+    """0.1 ended with revision 0010."""
+    section = (ROOT / "CHANGELOG.md").read_text().split("\n## 0.2.0\n")[1].split("\n## ")[0]
+    migrations = [file for file in (ROOT / "migrations/versions").glob("0*.py") if file.name > "0011"]
+    created = re.compile(r"CREATE TABLE (?:IF NOT EXISTS )?(\w+)")
+    tables = {table for file in migrations for table in created.findall(file.read_text())}
+    settings = section.split("### New settings")[1].split("### ")[0]
+
+    assert len(tables) >= 32
+    assert {table for table in tables if f"`{table}`" not in section} == set()
+    assert {name for name in re.findall(r"`([A-Z_]+)`", settings) if name.lower() not in Settings.model_fields} == set()
 
 
 def test_the_archive_contains_the_built_pages_that_git_ignores():

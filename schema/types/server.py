@@ -87,7 +87,7 @@ class Setting:
 
 @strawberry.type(description="The server process and its dependencies.")
 class ServerInfo:
-    version: str = strawberry.field(description="Pilotlight's version, such as 0.1.0.")
+    version: str = strawberry.field(description="Pilotlight's version, such as 0.2.0.")
     started_at: datetime = strawberry.field(description="Start time of this process.")
     uptime: timedelta = strawberry.field(description="Time since the start.")
     provider: ProviderInfo = strawberry.field(description="Connection to the provider.")

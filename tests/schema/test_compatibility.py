@@ -92,11 +92,23 @@ def test_this_schema_has_no_unlisted_breaking_change():
     assert undeclared_changes(released, present, changes) == []
 
 
+def test_the_section_of_a_release_names_what_breaks_clients_of_the_release_before():
+    """0.1 is released-0.1.graphql; released.graphql is 0.2.0, and later changes are compared with that alone."""
+    before, released = ((ROOT / "schema" / name).read_text() for name in ("released-0.1.graphql", "released.graphql"))
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    section = changes[changes.index("\n## 0.2.0\n") :]
+
+    assert len(breaking_changes(before, released)) == 6
+    assert undeclared_changes(before, released, section) == []
+    assert undeclared_changes(before, released, section.replace("`InstanceResult.id`", "")) != []
+
+
+@pytest.mark.parametrize("file", ["released-0.1.graphql", "released.graphql"])
 @pytest.mark.parametrize("name", ["InstanceStatus", "OperationKind", "OperationPhase"])
-def test_words_that_an_older_process_checks_get_no_new_member(name: str):
-    """A row with a new one would fail in processes of the previous release, which run beside ours for a while."""
+def test_words_that_an_older_process_checks_get_no_new_member(name: str, file: str):
+    """A row with a new one would fail in processes of an older release, which run beside ours for a while."""
     released, present = (
-        cast("GraphQLEnumType", build_schema((ROOT / "schema" / file).read_text()).type_map[name])
-        for file in ("released.graphql", "schema.graphql")
+        cast("GraphQLEnumType", build_schema((ROOT / "schema" / each).read_text()).type_map[name])
+        for each in (file, "schema.graphql")
     )
     assert set(present.values) == set(released.values)
