@@ -84,6 +84,19 @@ BENCHES: dict[str, tuple[tuple[str, ...], tuple[Figure, ...]]] = {
     "simulator": ((), (Figure("peak memory, 100,000 instances", rf"(?s).*peak memory {NUMBER} MB", "MB"),)),
 }
 
+# Why `make bench` leaves them out; their figures are where the page named here has them.
+APART = {
+    "dashboard": "needs a browser, and minutes of traffic: [dashboard.md](dashboard.md)",
+    "fairness": "minutes at the provider's rate limit: [jobs.md](jobs.md#lines-and-turns)",
+    "killed": "waits for leases to end: [architecture.md](architecture.md)",
+    "lifetimes": "ten minutes: [lifetimes.md](lifetimes.md)",
+    "live": "5,000 subscribers and 10,000 cycles: [scaling.md](scaling.md)",
+    "monitor": "10,000 instances for a minute and more: [scaling.md](scaling.md)",
+    "neighbour": "rounds of attacks beside a healthy client: [operating.md](operating.md)",
+    "replication": "needs a standby: [scaling.md](scaling.md)",
+    "scale": "fills tables with millions of rows: [scaling.md](scaling.md)",
+}
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -170,9 +183,15 @@ def page_of(last: dict[str, dict[str, Any]]) -> str:
         entry = last.get(name)
         for figure in BENCHES[name][1]:
             value = None if entry is None else entry["figures"].get(figure.name)
-            shown = "not run yet" if entry is None else "not printed" if value is None else f"{value:g} {figure.unit}"
+            shown = "not printed" if value is None else f"{value:g} {figure.unit}"
+            if entry is None:
+                shown = "**not measured**"
+            elif entry["exit_code"]:
+                shown += ", a limit of the bench was missed"
             when = ("", "") if entry is None else (entry["at"][:10], entry["commit"])
             lines.append(f"| `make bench-{name}` | {figure.name} | {shown} | {when[0]} | {when[1]} |")
+    lines += ["", "Not part of `make bench`:", "", "| bench | why, and where its figures are |", "| --- | --- |"]
+    lines += [f"| `make bench-{name}` | {reason} |" for name, reason in APART.items()]
     return "\n".join(lines) + "\n"
 
 
