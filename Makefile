@@ -66,7 +66,12 @@ deploy-check: $(VENV)/.installed ## Dockerfile, compose files, front and manifes
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml deploy/ha/compose.yml \
 	  deploy/observe/compose.yml
 	$(BIN)/uv tool run --from kubernetes-validate==$(KUBERNETES_VALIDATE) kubernetes-validate --strict --quiet \
-	  $(filter-out %/kustomization.yaml,$(wildcard deploy/kubernetes/*.yaml))
+	  $(filter-out %/kustomization.yaml,$(wildcard deploy/kubernetes/base/*.yaml))
+	@command -v kubectl > /dev/null || echo "kubectl is not installed here: the overlays of deploy/kubernetes are not checked"
+	@! command -v kubectl > /dev/null || for overlay in $(notdir $(wildcard deploy/kubernetes/overlays/*)); do \
+	  kubectl kustomize deploy/kubernetes/overlays/$$overlay > $(VENV)/overlay-$$overlay.yaml && \
+	  $(BIN)/uv tool run --from kubernetes-validate==$(KUBERNETES_VALIDATE) kubernetes-validate --strict --quiet \
+	    $(VENV)/overlay-$$overlay.yaml || exit 1; done
 	@command -v haproxy > /dev/null || echo "haproxy is not installed here: deploy/front and deploy/ha are not checked"
 	@! command -v haproxy > /dev/null || FRONT_BIND=127.0.0.1:8000 API_ADDRESS=api:8000 DNS_ADDRESS=127.0.0.11:53 \
 	  haproxy -c -q -f deploy/front/haproxy.cfg

@@ -2,9 +2,12 @@
 
 import json
 import re
+import shutil
+import subprocess
 import tomllib
 from typing import Any
 
+import pytest
 from ruamel.yaml import YAML
 
 from server.config import Settings
@@ -15,7 +18,7 @@ COMPOSE = YAML(typ="safe").load(ROOT / "docker-compose.yml")
 SETTINGS = {name.upper() for name in Settings.model_fields}
 MANIFESTS = [
     part
-    for file in sorted((ROOT / "deploy/kubernetes").glob("*.yaml"))
+    for file in sorted((ROOT / "deploy/kubernetes/base").glob("*.yaml"))
     for part in YAML(typ="safe").load_all(file)
     if part["kind"] != "Kustomization"
 ]
@@ -140,7 +143,7 @@ def test_every_setting_in_the_manifests_is_one_of_ours_and_valid():
     given = {**config["data"], **secret["stringData"]}
 
     assert given.keys() <= SETTINGS
-    assert Settings(**{name.lower(): value for name, value in given.items()}).database_url is not None
+    assert Settings(**{name.lower(): value for name, value in given.items() if value}).database_url is not None
 
 
 def test_pods_have_no_more_rights_than_they_need():
@@ -180,3 +183,91 @@ def test_every_deployment_has_a_budget_and_an_autoscaler_of_two_or_more():
     assert all(spec["minReplicas"] >= 2 for spec in scaled.values())
     [metric] = scaled["pilotlight-worker"]["metrics"]
     assert f"`{metric['external']['metric']['name']}`" in (ROOT / "docs/metrics.md").read_text()
+
+
+def test_every_deployment_has_a_place_for_each_setting_that_it_has_to_choose():
+    section = (ROOT / "docs/operating.md").read_text().split("### To choose for each deployment")[1].split("\n## ")[0]
+    chosen = {name for row in re.findall(r"(?m)^\| (`.*?) \|", section) for name in re.findall(r"`(\w+)`", row)}
+    assert {"OIDC_ISSUER", "ENCRYPTION_KEY", "DEFAULT_MAX_DURATION"} <= chosen <= SETTINGS
+
+    [config] = [part for part in manifests("ConfigMap") if part["metadata"]["name"] == "pilotlight"]
+    [secret] = manifests("Secret")
+    vm = (ROOT / "deploy/vm/pilotlight.env").read_text()
+    given = {
+        "compose": OURS["api"]["environment"].keys() & OURS["worker"]["environment"].keys(),
+        "kubernetes": config["data"].keys() | secret["stringData"].keys(),
+        "vm": set(re.findall(r"(?m)^(?:# )?([A-Z_]+)=", vm)),
+    }
+    assert {where: chosen - names for where, names in given.items()} == {where: set() for where in given}
+    secrets = {name for name in secret["stringData"] if name != "DATABASE_URL"}
+    assert secrets == {name for name in chosen if re.search("KEY|SECRET", name)}
+
+
+def test_compose_with_nothing_in_its_environment_has_valid_settings():
+    for service in OURS.values():
+        given = {
+            name: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value)) for name, value in service["environment"].items()
+        }
+        settings = Settings(**{name.lower(): value for name, value in given.items() if value})
+        assert (settings.oidc_issuer, settings.encryption_key) == (None, None)
+
+
+def rendered(overlay: str) -> list[dict[str, Any]]:
+    if shutil.which("kubectl") is None:
+        pytest.skip("there is no kubectl")
+    folder = ROOT / "deploy/kubernetes/overlays" / overlay
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return list(YAML(typ="safe").load_all(done.stdout))
+
+
+def settings_of(parts: list[dict[str, Any]]) -> dict[str, str]:
+    data = [part for part in parts if part["metadata"]["name"] == "pilotlight"]
+    return {
+        name: value for part in data for name, value in {**part.get("data", {}), **part.get("stringData", {})}.items()
+    }
+
+
+def test_the_production_overlay_has_the_login_and_no_secrets():
+    parts = rendered("production")
+
+    assert [part for part in parts if part["kind"] == "Secret"] == []
+    given = settings_of(parts)
+    settings = Settings(**{name.lower(): value for name, value in given.items() if value})
+    assert (settings.public_url, len(settings.group_roles)) == ("https://gpu.example.com", 2)
+    [ingress] = [part["spec"] for part in parts if part["kind"] == "Ingress"]
+    assert [ingress["rules"][0]["host"], *ingress["tls"][0]["hosts"]] == ["gpu.example.com"] * 2
+    pods = [part["spec"]["template"]["spec"] for part in parts if part["kind"] in ("Deployment", "Job")]
+    images = {container["image"] for pod in pods for container in pod["containers"]}
+    assert len(images) == 1
+    assert re.fullmatch(r"registry\.example\.com/pilotlight:[\d.]+", images.pop())
+
+
+def test_the_simulator_overlay_contains_everything_that_it_names():
+    parts = rendered("simulator")
+    given = settings_of(parts)
+    settings = Settings(**{name.lower(): value for name, value in given.items() if value})
+    services = {part["metadata"]["name"]: part["spec"] for part in parts if part["kind"] == "Service"}
+    workloads = [part for part in parts if part["kind"] in ("Deployment", "StatefulSet", "Job")]
+    pods = {part["metadata"]["name"]: part["spec"]["template"] for part in workloads}
+    claims = {part["metadata"]["name"] for part in parts if part["kind"] == "PersistentVolumeClaim"}
+
+    assert settings.redis_url is None
+    assert str(settings.novita_api_base_url) == "http://pilotlight-simulator:8001"
+    assert "@postgresql:5432/" in given["DATABASE_URL"]
+    assert {"pilotlight-simulator", "postgresql"} <= services.keys()
+    for name, service in services.items():
+        [port] = service["ports"]
+        chosen = [pod for pod in pods.values() if service["selector"].items() <= pod["metadata"]["labels"].items()]
+        assert len(chosen) == 1, name
+        offered = {each["name"] for container in chosen[0]["spec"]["containers"] for each in container.get("ports", [])}
+        assert port["targetPort"] in offered
+    worker = pods["pilotlight-worker"]["spec"]
+    assert {container["name"] for container in worker["containers"]} == {"simulator", "worker"}
+    mounted = [volume["persistentVolumeClaim"]["claimName"] for volume in worker["volumes"] if "emptyDir" not in volume]
+    assert {*mounted} == claims
+    assert {part["kind"] for part in parts} & {"Ingress", "HorizontalPodAutoscaler", "NetworkPolicy"} == set()
+    counts = {part["metadata"]["name"]: part["spec"].get("replicas") for part in workloads}
+    assert (counts["pilotlight-api"], counts["pilotlight-worker"]) == (2, 1)

@@ -15,9 +15,12 @@ def test_everything_that_is_released_has_the_same_version():
         for file in ("pyproject.toml", "client/pyproject.toml")
     }
     versions["web/package.json"] = json.loads((ROOT / "web/package.json").read_text())["version"]
-    images = [*(ROOT / "deploy/kubernetes").glob("*.yaml"), ROOT / "deploy/kubernetes/README.md"]
+    images = [*(ROOT / "deploy/kubernetes").rglob("*.yaml"), ROOT / "deploy/kubernetes/README.md"]
     for file in images:
-        versions |= {f"{file.name} {found}": found for found in re.findall(r"pilotlight:(\d[\d.]+)", file.read_text())}
+        versions |= {
+            f"{file.name} {found}": found
+            for found in re.findall(r"(?:pilotlight:|newTag: )(\d[\d.]+)", file.read_text())
+        }
     for file in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         wheels = re.findall(r"pilotlight-(\d[\d.]+)-py3", file.read_text())
         versions |= {f"{file.name} {found}": found for found in wheels}
