@@ -13,6 +13,7 @@ code is 1 if there was any violation.
 import argparse
 import asyncio
 import contextlib
+import json
 import random
 import shutil
 import signal
@@ -236,9 +237,13 @@ async def _keep(stage: Cluster, keep: Path) -> None:
             "job_history",
             "delivery",
             "delivery_attempt",
+            "machine",
+            "cost_entry",
         ):
             rows = await connection.fetch(f'SELECT to_jsonb(t)::text FROM "{table}" AS t')
             (keep / f"{table}.jsonl").write_text("\n".join(row[0] for row in rows))
+    bills = await stage.control("bills")
+    (keep / "bills.json").write_text(json.dumps(bills))
 
 
 def main() -> int:
