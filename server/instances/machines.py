@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, and_, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.billing import BILLED_WORDS
+from server.billing import BILLED_WORDS, UNBILLED_WORDS
 from server.clock import now
 from server.db.database import after_commit
 from server.db.tables import Instance, Machine
@@ -18,9 +18,11 @@ from server.observe import metrics
 from server.queue.enqueue import enqueue
 from server.queue.kinds import RemoveMachine
 from server.spend import ledger
+from server.spend.ledger import MachineTimes
 
 S = InstanceStatus
 REMOVED = "removed"  # the provider's word
+REMOVAL = ("toRemove", "removing", REMOVED)
 # Why a machine ended.
 DELETED = "DELETED"
 GONE = "GONE_AT_PROVIDER"
@@ -41,7 +43,8 @@ KEEP = text(f"{SERVES} NOTHING")
 ADD_SPARE = text(f"{ADD.format(serving_from='NULL')} NOTHING")
 SERVE = text(f"""
     {SERVES} UPDATE SET serving_from = coalesce(machine.serving_from, excluded.serving_from), removing_from = NULL,
-                     removal_accepted_at = NULL, missing_since = NULL, ended_at = NULL, end_reason = NULL
+                     removal_sent_at = NULL, removal_accepted_at = NULL, missing_since = NULL, ended_at = NULL,
+                     end_reason = NULL
 """)
 NEXT_NUMBER = text("""
     SELECT coalesce(max(number), 0) + 1
@@ -203,18 +206,29 @@ async def is_one_leaving(session: AsyncSession, instance_id: UUID) -> bool:
     return found.first() is not None
 
 
+async def note_sent(session: AsyncSession, machine: Machine) -> None:
+    """Its removal is sent now. What an earlier one has done is known, or that one counts."""
+    await _set(session, machine, removal_sent_at=now())
+
+
 async def note_removal(session: AsyncSession, machine: Machine) -> None:
     """The provider has accepted its removal: from now on it is not paid for."""
     await _set(session, machine, removal_accepted_at=now(), missing_since=None)
     await ledger.end_machine(session, machine.instance_id, machine.novita_id, at=None)
 
 
-async def note_seen(session: AsyncSession, spare: Machine, word: str, *, began_at: datetime | None) -> None:
-    """Record a look at a machine that does not serve yet: it may be paid for from now on."""
-    if spare.missing_since is not None:
-        await _set(session, spare, missing_since=None)
+async def note_seen(session: AsyncSession, machine: Machine, word: str, times: MachineTimes) -> None:
+    """Record a look at a machine that does not serve: it may be paid for from now on, or not any more."""
+    if machine.missing_since is not None:
+        await _set(session, machine, missing_since=None)
     if word in BILLED_WORDS:
-        await ledger.begin_second(session, spare.instance_id, spare.novita_id, at=began_at)
+        at = times.run_began_at
+        await ledger.begin_second(session, machine.instance_id, machine.novita_id, at=at)
+    elif word in UNBILLED_WORDS:
+        stopped_at = None if times.missed_run is None else times.missed_run[1]
+        removed_at = machine.removal_sent_at if word in REMOVAL else None
+        at = min((each for each in (stopped_at, removed_at) if each is not None), default=None)
+        await ledger.end_machine(session, machine.instance_id, machine.novita_id, at=at)
 
 
 async def note_missing(session: AsyncSession, machine: Machine) -> timedelta:
@@ -226,7 +240,8 @@ async def note_missing(session: AsyncSession, machine: Machine) -> timedelta:
 
 
 async def end_removed(session: AsyncSession, machine: Machine) -> None:
-    await ledger.end_machine(session, machine.instance_id, machine.novita_id, at=machine.missing_since)
+    known = (each for each in (machine.removal_sent_at, machine.missing_since) if each is not None)
+    await ledger.end_machine(session, machine.instance_id, machine.novita_id, at=min(known, default=None))
     await _end(session, machine.instance_id, machine.novita_id, REPLACED)
 
 

@@ -159,11 +159,12 @@ async def mark_accepted(session: AsyncSession, operation_id: UUID, **answer: Any
         await _write_silently(session, operation_id, {"before": operation.before | answer | {"accepted": True}})
 
 
-async def note_sent(session: AsyncSession, operation_id: UUID, at: datetime, *, again: bool) -> None:
-    """Write when the call that has no response yet is sent; not over an earlier one, unless `again`."""
+async def note_sent(session: AsyncSession, operation_id: UUID, at: datetime | None, *, again: bool) -> None:
+    """Write when the call that has no response yet is sent, None after a refusal; not over an earlier one, unless
+    `again`."""
     operation = await lock_open(session, operation_id)
     if operation is not None and not is_accepted(operation) and (again or sent_at(operation) is None):
-        await _write_silently(session, operation_id, {"before": operation.before | {"sent_at": at.isoformat()}})
+        await _write_silently(session, operation_id, {"before": operation.before | {"sent_at": at and at.isoformat()}})
 
 
 def sent_at(operation: Operation) -> datetime | None:

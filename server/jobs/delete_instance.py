@@ -4,11 +4,12 @@ It has no other end: an operation that gave up would leave a machine that is bil
 """
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from server.billing import BILLED_WORDS
 from server.clock import now
 from server.db.tables import Attempt, Instance, Operation
 from server.enums import InstanceStatus, OperationPhase, OperationStatus
@@ -16,6 +17,7 @@ from server.errors import NovitaError, ProviderNotFound
 from server.instances import attempts, operations, transitions
 from server.instances.provider.settle import end_absent, link_created, note_doubt
 from server.instances.provider.states import MachineState, observed_columns, state_of, times_of
+from server.instances.queries.operations import was_left_open
 from server.jobs.creates.make_machine import unresolved_timeout
 from server.jobs.failures import wait_for_provider
 from server.jobs.registry import JobContext, growing_pause, handles
@@ -47,26 +49,36 @@ async def keep_deleting(session: AsyncSession, work: DeleteInstance, failure: Fa
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Before:
+    """When an earlier run has sent the delete; and whether the provider was called by an operation that did not see
+    what came of it."""
+
+    sent_at: datetime | None
+    has_open_end: bool
+
+
 @handles(DeleteInstance, failed=keep_deleting)
 async def delete_instance(work: DeleteInstance, ctx: JobContext) -> Outcome:
     async with ctx.write() as session:
         operation = await operations.set_phase(session, work.operation_id, OperationPhase.DELETING)
         if operation is None:
             return Done()
-        sent_at = operations.sent_at(operation)
-        # Before the call: whatever becomes of this run, the next one knows since when the machine may be gone.
-        await operations.note_sent(session, work.operation_id, now(), again=False)
         instance = await transitions.lock(session, work.instance_id)
         live = await attempts.live_of_instance(session, work.instance_id)
         unresolved_for = timedelta(0) if live is None else attempts.age(live)
+        before = Before(operations.sent_at(operation), await was_left_open(session, work.instance_id))
         if live is not None:
             await note_doubt(session, live)
+        elif instance.novita_id is not None:
+            # Before the call: whatever becomes of this run, the next one knows since when the machine may be gone.
+            await operations.note_sent(session, work.operation_id, now(), again=False)
     since = operation.created_at
     try:
         if live is not None:
             return await _resolve_attempt(live, unresolved_for, ctx)
         if instance.novita_id is not None and not await _delete_and_poll(
-            instance.novita_id, instance, operation, sent_at, ctx
+            instance.novita_id, instance, operation, before, ctx
         ):
             return Again(after=growing_pause(now() - since, longest=timedelta(seconds=10)))
     except NovitaError as error:
@@ -84,13 +96,12 @@ async def delete_instance(work: DeleteInstance, ctx: JobContext) -> Outcome:
 
 
 async def _delete_and_poll(
-    novita_id: str, instance: Instance, operation: Operation, sent_at: datetime | None, ctx: JobContext
+    novita_id: str, instance: Instance, operation: Operation, before: Before, ctx: JobContext
 ) -> bool:
-    """Delete, then poll; True when it is gone. Repeating the delete is harmless. `sent_at`: by an earlier run.
+    """Delete, then poll; True when it is gone. Repeating the delete is harmless.
 
-    The first call is the delete itself, unless the ledger needs a look: the machine may have begun to cost something
-    since it was last seen, or a delete without a response may have ended that. After an accepted delete, the provider's
-    own word that it has no such machine is enough; before that, its absence has to be confirmed.
+    A look for the ledger comes first: see `_needs_look`. After an accepted delete, the provider's own word that it has
+    no such machine is enough; before that, its absence has to be confirmed.
     """
     accepted_at: datetime | None = None
     if operations.is_accepted(operation):
@@ -106,21 +117,35 @@ async def _delete_and_poll(
             await _note(operation, remote, ctx, times=_times(operation, remote))
             if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
                 return state_of(remote) is MachineState.GONE
-    elif sent_at is not None or instance.novita_status in MAY_BE_PAID_UNSEEN:
+    elif _needs_look(instance, before, ctx):
         with suppress(NovitaError):  # the delete does not wait for it
-            accepted_at = await _look(novita_id, operation, sent_at, ctx)
+            accepted_at = await _look(novita_id, operation, before.sent_at, ctx)
     try:
-        await ctx.novita.delete_instance(novita_id)
+        # Once: after a repetition it would not be known which of the two took effect.
+        await ctx.novita.delete_instance(novita_id, is_repeatable=False)
     except ProviderNotFound:
         if not await _is_shown(novita_id, ctx) and await ctx.services.absences.is_confirmed(
             operation.instance_id, novita_id, is_deleting=True
         ):
             return True
         raise
+    except NovitaError as error:
+        if error.is_certain_refusal and before.sent_at is None:
+            async with ctx.write() as session:
+                await operations.note_sent(session, operation.id, None, again=True)
+        raise
     async with ctx.write() as session:
         await operations.mark_accepted(session, operation.id, accepted_at=(accepted_at or now()).isoformat())
         await operations.record_wait(session, operation.id)
     return False
+
+
+def _needs_look(instance: Instance, before: Before, ctx: JobContext) -> bool:
+    """Whether the machine may cost more or less than the ledger knows: a call without a known end may have started or
+    stopped it, or deleted it; and one that runs may have ended by itself since it was last looked at, which is found
+    out only while the rate limit has calls to spare."""
+    is_unsure = before.sent_at is not None or before.has_open_end or instance.novita_status in MAY_BE_PAID_UNSEEN
+    return is_unsure or (instance.novita_status in BILLED_WORDS and not ctx.novita.is_short_of_calls)
 
 
 async def _look(novita_id: str, operation: Operation, sent_at: datetime | None, ctx: JobContext) -> datetime | None:
@@ -146,12 +171,14 @@ def _times(
     operation: Operation, remote: RemoteInstance | None = None, *, missing_since: datetime | None = None
 ) -> MachineTimes:
     """A machine is not paid for from the moment at which its removal was accepted, as far as that is known; one that
-    was lost before, from the first look that did not find it."""
+    was lost before, from the first look that did not find it, and one that had stopped before, from then on."""
     accepted_at = operation.before.get("accepted_at")
     known_ends = [each for each in (operations.sent_at(operation), missing_since) if each is not None]
     ended_at = min(known_ends, default=None) if accepted_at is None else datetime.fromisoformat(accepted_at)
     known = NO_TIMES if remote is None else times_of(remote)
     if ended_at is None or (remote is not None and state_of(remote) is MachineState.DOWN):
+        return known
+    if known.missed_run is not None and known.missed_run[1] < ended_at:
         return known
     return replace(known, stopped_at=ended_at)
 

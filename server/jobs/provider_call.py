@@ -117,6 +117,7 @@ async def drive(
             await transitions.update(session, work.instance_id, cause=loaded.cause, missing_since=None)
     try:
         if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
+            await _note(work, loaded, remote, ctx)
             return await _end_gone(work, loaded, ctx)
         if is_done(loaded, remote):
             if finish is None:
@@ -128,7 +129,7 @@ async def drive(
             return Again(after=growing_pause(_asked_for(loaded), longest=POLL_INTERVAL_MAX))
         request = call(loaded, remote)
         if isinstance(request, Reason):
-            return await fail_and_revert(work, ctx, request, last_seen=state_of(remote))
+            return await _fail_seen(work, loaded, remote, ctx, request)
         if request is None:
             return await poll_again(work, loaded, remote, ctx)
         outcome = await unresolved_call(loaded, remote, work, ctx, repeatable=request.repeatable)
@@ -138,7 +139,7 @@ async def drive(
             return await poll_again(work, loaded, remote, ctx)
         reason = None if check is None else await check(loaded)
         if reason is not None:
-            return await fail_and_revert(work, ctx, reason, last_seen=state_of(remote))
+            return await _fail_seen(work, loaded, remote, ctx, reason)
         if not await call_provider(loaded, remote, request.send, ctx):
             return Done()
         return await start_monitor(work, loaded, ctx, accepted) if finish is None else Again(after=FIRST_POLL_AFTER)
@@ -233,7 +234,7 @@ async def unresolved_call(
         )
     if now() - loaded.since > ctx.settings.provider_max_wait:
         reason = Reason(ProviderTimeout.code, "The provider gave no clear response, and the call had no effect.", True)
-        return await fail_and_revert(work, ctx, reason, last_seen=state_of(remote))
+        return await _fail_seen(work, loaded, remote, ctx, reason)
     return None
 
 
@@ -267,17 +268,30 @@ async def poll_again(work: OperationWork, loaded: Loaded, remote: RemoteInstance
     waited = now() - loaded.since
     if waited > ctx.settings.provider_max_wait:
         message = f"The instance was still {remote.status} at the provider after {waited.total_seconds():.0f} s."
-        return await fail_and_revert(
-            work, ctx, Reason("PROVIDER_BUSY", message, retryable=True), last_seen=state_of(remote)
-        )
+        return await _fail_seen(work, loaded, remote, ctx, Reason("PROVIDER_BUSY", message, retryable=True))
+    if not await _note(work, loaded, remote, ctx):
+        return Done()
+    return Again(after=growing_pause(waited, longest=POLL_INTERVAL_MAX))
+
+
+async def _note(work: OperationWork, loaded: Loaded, remote: RemoteInstance, ctx: JobContext) -> bool:
+    """Write what the provider shows; False if the operation has ended."""
     async with ctx.write() as session:
         if await operations.lock_open(session, work.operation_id) is None:
-            return Done()
+            return False
         await operations.record_wait(session, work.operation_id)
         await transitions.update(
             session, work.instance_id, cause=loaded.cause, observed_at=now(), **observed_fields(remote)
         )
-    return Again(after=growing_pause(waited, longest=POLL_INTERVAL_MAX))
+    return True
+
+
+async def _fail_seen(
+    work: OperationWork, loaded: Loaded, remote: RemoteInstance, ctx: JobContext, reason: Reason
+) -> Outcome:
+    """The same as `fail_and_revert` after a look, which the ledger needs: it may be the last one for a while."""
+    await _note(work, loaded, remote, ctx)
+    return await fail_and_revert(work, ctx, reason, last_seen=state_of(remote))
 
 
 async def on_provider_error(

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.billing import BILLED_WORDS, MONTHLY, UNBILLED_STATUSES, UNBILLED_WORDS, is_paid
 from server.db.tables import Instance
+from server.spend.sums import AMOUNT, take_back
 from server.spend.watch import wake
 
 PRICE_CHANGE_MAX = 1 / 3  # of the offer's price
@@ -58,6 +59,14 @@ NO_TIMES = MachineTimes()
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """The project of what was ended, if it has a budget; and whether its run was over before the entry began."""
+
+    watched: UUID | None
+    was_over: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Meter:
     """The columns of an instance that its entry follows."""
 
@@ -82,16 +91,23 @@ class Meter:
 
 # An end that the provider does not name, or that can't be true, is now. Days have 24 hours in UTC.
 NEXT_DAY = "date_trunc('day', {0}, 'UTC') + interval '24 hours'"
-AMOUNT = "round(price_e5 * 10 * extract(epoch FROM {1} - {0}) / 3600)"
 COLUMNS = "project_id, instance_id, machine, token_id, labels, price_e5, product_name, region, run_began_at"
 # The project if it has a budget: in the same statement, so that those without pay nothing.
 WATCHED = "(SELECT budget.project_id FROM budget WHERE budget.project_id = cost_entry.project_id LIMIT 1)"
 FIRST_END = f"least(old.ends_at, {NEXT_DAY.format('cost_entry.began_at')})"
+# An end before the entry's own beginning is true if it is of this run, not of the one before it: the entry follows a
+# cut, or began when the machine was first seen.
+RUN_BEFORE = """(SELECT max(ended_at) FROM cost_entry AS before
+                 WHERE before.instance_id = cost_entry.instance_id AND before.machine = cost_entry.machine
+                   AND before.run_began_at < cost_entry.run_began_at)"""
+CREATED = "(SELECT date_trunc('second', created_at) FROM instance WHERE instance.id = cost_entry.instance_id)"
 END = text(f"""
     WITH old AS (
-        SELECT id, CASE WHEN CAST(:at AS timestamptz) BETWEEN began_at AND now THEN CAST(:at AS timestamptz)
+        SELECT id, CASE WHEN at BETWEEN began_at AND now THEN at
+                        WHEN at < began_at AND at > coalesce({RUN_BEFORE}, {CREATED}) AND NOT CAST(:goes_on AS boolean)
+                        THEN began_at
                         ELSE greatest(began_at, now) END AS ends_at
-        FROM cost_entry, clock_timestamp() AS now
+        FROM cost_entry, clock_timestamp() AS now, CAST(:at AS timestamptz) AS at
         WHERE instance_id = ANY(CAST(:instance_ids AS uuid[])) AND ended_at IS NULL
           AND (CAST(:machine AS text) IS NULL OR machine = CAST(:machine AS text))
     ), ended AS (
@@ -113,28 +129,30 @@ END = text(f"""
         FROM ended JOIN instance ON instance.id = ended.instance_id
         WHERE CAST(:goes_on AS boolean)
     )
-    SELECT project_id FROM ended JOIN budget USING (project_id) LIMIT 1
+    SELECT (SELECT project_id FROM ended JOIN budget USING (project_id) LIMIT 1) AS watched,
+           (SELECT bool_or(CAST(:at AS timestamptz) < began_at AND ended_at = began_at) FROM ended) AS was_over
 """)
 
-# The token that requested the run pays for it. An entry never begins before the end of the one before it.
+# The token that requested the run pays for it. An entry never begins before the end of the one before it; a run that
+# began before that end goes on from there.
 BEGIN = text(f"""
     INSERT INTO cost_entry ({COLUMNS}, began_at)
     SELECT project_id, id, novita_id,
            (SELECT requested_by FROM operation
             WHERE instance_id = instance.id AND kind IN ('CREATE', 'START') AND requested_by IS NOT NULL
             ORDER BY created_at DESC LIMIT 1),
-           labels, price_per_hour_e5, product_name, region, begins_at, begins_at
-    FROM instance, clock_timestamp() AS now, LATERAL (
-        SELECT CASE WHEN CAST(:at AS timestamptz) <= now
-                     AND CAST(:at AS timestamptz) >= coalesce(
-                         (SELECT ended_at FROM cost_entry
-                          WHERE instance_id = instance.id AND machine = instance.novita_id
-                          ORDER BY began_at DESC LIMIT 1), '-infinity')
-                    THEN CAST(:at AS timestamptz) ELSE now END AS begins_at
+           labels, price_per_hour_e5, product_name, region,
+           CASE WHEN at < last.ended_at - interval '1 second' THEN last.run_began_at ELSE begins_at END, begins_at
+    FROM instance CROSS JOIN clock_timestamp() AS now CROSS JOIN CAST(:at AS timestamptz) AS at LEFT JOIN LATERAL (
+        SELECT ended_at, run_began_at FROM cost_entry
+        WHERE instance_id = instance.id AND machine = instance.novita_id
+        ORDER BY began_at DESC LIMIT 1
+    ) AS last ON true CROSS JOIN LATERAL (
+        SELECT CASE WHEN at <= now THEN greatest(at, last.ended_at) ELSE now END AS begins_at
     ) AS known
     WHERE id = :instance_id
       AND (NOT CAST(:is_missed AS boolean)
-           OR (begins_at = CAST(:at AS timestamptz) AND begins_at >= date_trunc('second', instance.created_at)))
+           OR (begins_at = at AND begins_at >= date_trunc('second', instance.created_at)))
     ON CONFLICT (instance_id, machine) WHERE ended_at IS NULL DO NOTHING
     RETURNING {WATCHED}
 """)
@@ -143,9 +161,10 @@ BEGIN_SECOND = text(f"""
     INSERT INTO cost_entry ({COLUMNS}, began_at)
     SELECT serving.project_id, serving.instance_id, machine.novita_id, serving.token_id, serving.labels,
            machine.price_e5, serving.product_name, machine.region, serving.run_began_at,
-           CASE WHEN CAST(:at AS timestamptz) BETWEEN machine.began_at AND now THEN CAST(:at AS timestamptz)
-                ELSE now END
-    FROM machine, clock_timestamp() AS now, LATERAL (
+           CASE WHEN at BETWEEN machine.began_at AND now THEN greatest(at, (
+               SELECT max(ended_at) FROM cost_entry
+               WHERE instance_id = machine.instance_id AND cost_entry.machine = machine.novita_id)) ELSE now END
+    FROM machine, clock_timestamp() AS now, CAST(:at AS timestamptz) AS at, LATERAL (
         SELECT * FROM cost_entry WHERE instance_id = machine.instance_id ORDER BY began_at DESC LIMIT 1
     ) AS serving
     WHERE machine.instance_id = :instance_id AND machine.novita_id = :machine
@@ -210,10 +229,10 @@ async def follow(session: AsyncSession, row: Instance, *, before: Meter, times: 
     watched: UUID | None = None
     if after.is_paid is False:
         if is_same or after.machine is None:
-            watched = await _end(session, [row.id], at=times.stopped_at, goes_on=False, machine=before.machine)
+            await end_machine(session, row.id, before.machine, at=times.stopped_at)
     else:
         if is_same and after.rate != before.rate:
-            watched = await _end(session, [row.id], at=None, goes_on=True)
+            watched = (await _end(session, [row.id], at=None, goes_on=True)).watched
         if after.is_paid and not (is_same and before.is_paid):
             watched = await session.scalar(BEGIN, {"instance_id": row.id, "at": times.run_began_at, "is_missed": False})
     await _wake(session, watched)
@@ -223,7 +242,8 @@ async def follow(session: AsyncSession, row: Instance, *, before: Meter, times: 
 async def _write_missed(session: AsyncSession, row: Instance, began_at: datetime, ended_at: datetime) -> bool:
     """The run of a machine that began and ended since it was last looked at; nothing if the ledger has it."""
     await session.execute(BEGIN, {"instance_id": row.id, "at": began_at, "is_missed": True})
-    await _wake(session, await _end(session, [row.id], at=ended_at, goes_on=False, machine=row.novita_id))
+    await end_machine(session, row.id, row.novita_id, at=ended_at)
+    await take_back(session, row.id, row.novita_id, since=ended_at)
     return True
 
 
@@ -232,9 +252,12 @@ async def begin_second(session: AsyncSession, instance_id: UUID, machine: str, *
     await _wake(session, await session.scalar(BEGIN_SECOND, {"instance_id": instance_id, "machine": machine, "at": at}))
 
 
-async def end_machine(session: AsyncSession, instance_id: UUID, machine: str, *, at: datetime | None) -> None:
-    """A machine that does not serve is no longer paid for; nothing if that is known."""
-    await _wake(session, await _end(session, [instance_id], at=at, goes_on=False, machine=machine))
+async def end_machine(session: AsyncSession, instance_id: UUID, machine: object, *, at: datetime | None) -> None:
+    """A machine is no longer paid for; nothing if that is known."""
+    ended = await _end(session, [instance_id], at=at, goes_on=False, machine=machine)
+    if ended.was_over:
+        await take_back(session, instance_id, machine, since=at)
+    await _wake(session, ended.watched)
 
 
 async def find_differing(session: AsyncSession) -> list[tuple[UUID, str | None]]:
@@ -284,13 +307,11 @@ async def _end(
     at: datetime | None,
     goes_on: bool,
     machine: object = None,
-) -> UUID | None:
-    """End the open entries, all or those of one machine; with `goes_on`, another one follows each.
-
-    Returns their project if it has a budget.
-    """
+) -> "Ended":
+    """End the open entries, all or those of one machine; with `goes_on`, another one follows each."""
     values = {"instance_ids": instance_ids, "at": at, "goes_on": goes_on, "machine": machine}
-    return await session.scalar(END, values)
+    row = (await session.execute(END, values)).one()
+    return Ended(row.watched, bool(row.was_over))
 
 
 async def _wake(session: AsyncSession, project_id: UUID | None) -> None:

@@ -42,8 +42,10 @@ class Machine(Base):
     price_e5: Mapped[int | None]  # of the whole machine for an hour
     began_at: Mapped[datetime]
     serving_from: Mapped[datetime | None]
-    # From when on it is to be removed; and when the provider accepted that, or was first seen without it.
+    # From when on it is to be removed; when the call that has no response yet was sent; and when the provider accepted
+    # that, or was first seen without it.
     removing_from: Mapped[datetime | None]
+    removal_sent_at: Mapped[datetime | None]
     removal_accepted_at: Mapped[datetime | None]
     missing_since: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]

@@ -75,7 +75,7 @@ async def apply_snapshot(
             await waits.look_now(session, running.id)  # its machine runs, or is gone: its own job finds out
         return Change.NONE if snapshot is None else await _note(session, instance, snapshot, cause)
     if snapshot is None or state_of(snapshot) is MachineState.GONE:
-        return await _gone(session, instance, cause)
+        return await _gone(session, instance, snapshot, cause)
     was_gone = instance.failure_code == GONE_AT_PROVIDER
     match state_of(snapshot):
         case MachineState.GOING_DOWN if instance.status in UP:
@@ -217,16 +217,19 @@ async def _note(
     return Change.NONE if updated.version == version else Change.NOTED
 
 
-async def _gone(session: AsyncSession, instance: Instance, cause: transitions.Cause) -> Change:
+async def _gone(
+    session: AsyncSession, instance: Instance, snapshot: ProviderSnapshot | None, cause: transitions.Cause
+) -> Change:
     """FAILED, not EXITED or DELETED: it can't be started again, and no caller requested its end.
 
     The row and its name stay until the owner deletes it.
     """
+    run = None if snapshot is None else times_of(snapshot).missed_run
     gone: dict[str, Any] = {
         "novita_status": "removed",
         "endpoints": [],
         "observed_at": now(),
-        "times": MachineTimes(stopped_at=instance.missing_since),
+        "times": MachineTimes(stopped_at=instance.missing_since or (run and run[1])),
     }
     if instance.status == S.DELETING:
         await transitions.transition(session, instance.id, S.DELETED, cause=cause, **gone)

@@ -95,3 +95,14 @@ def conditions_on_operations(by: Caller, filter: OperationFilter) -> Where:
     if filter.statuses:
         where = where.given("status = ANY({}::text[])", [str(status) for status in filter.statuses])
     return where
+
+
+async def was_left_open(session: AsyncSession, instance_id: UUID) -> bool:
+    """Whether the last operation that called the provider for the machine ended without seeing what came of it."""
+    last = await session.scalar(
+        select(Operation.status)
+        .where(Operation.instance_id == instance_id, Operation.asked_at.is_not(None))
+        .order_by(Operation.created_at.desc())
+        .limit(1)
+    )
+    return last not in (None, *OPEN_OPERATION, OperationStatus.SUCCEEDED)

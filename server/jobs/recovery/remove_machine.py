@@ -8,7 +8,7 @@ from server.clock import now
 from server.db.tables import Instance, Machine
 from server.errors import NovitaError, ProviderNotFound
 from server.instances import machines
-from server.instances.provider.states import MachineState, state_of
+from server.instances.provider.states import MachineState, state_of, times_of
 from server.jobs.failures import wait_for_provider
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.queue.enqueue import enqueue
@@ -48,35 +48,36 @@ async def remove_machine(work: RemoveMachine, ctx: JobContext) -> Outcome:
 
 
 async def _delete_and_look(machine: Machine, ctx: JobContext) -> bool:
-    """True when it is gone. Repeating the delete is harmless."""
-    if machine.removal_accepted_at is not None:
-        try:
-            remote = await ctx.novita.instance(machine.novita_id)
-        except ProviderNotFound as error:
-            if error.is_certain_refusal:
-                return True
-        else:
-            if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
-                return state_of(remote) is MachineState.GONE
-    elif machine.serving_from is None:
-        await _look_once(machine, ctx)
+    """True when it is gone. Repeating the delete is harmless.
+
+    It is looked at before each delete: it may have been reclaimed since it served, or never have been looked at, or an
+    earlier delete without a response may have been done.
+    """
+    is_sent = machine.removal_sent_at is not None  # and may have been done
     try:
-        await ctx.novita.delete_instance(machine.novita_id)
+        remote = await ctx.novita.instance(machine.novita_id)
+    except ProviderNotFound as error:
+        if machine.removal_accepted_at is not None and error.is_certain_refusal:
+            return True
+    except NovitaError:
+        if machine.removal_accepted_at is not None:
+            raise  # else its removal is more urgent than the look
+    else:
+        is_sent = state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY)
+        async with ctx.write() as session:
+            await machines.note_seen(session, machine, remote.status, times_of(remote))
+        if is_sent and machine.removal_accepted_at is not None:
+            return state_of(remote) is MachineState.GONE
+    if not is_sent:
+        async with ctx.write() as session:
+            await machines.note_sent(session, machine)
+    try:
+        await ctx.novita.delete_instance(machine.novita_id, is_repeatable=False)
     except ProviderNotFound:
         return await _is_confirmed_missing(machine, ctx)
     async with ctx.write() as session:
         await machines.note_removal(session, machine)
     return False
-
-
-async def _look_once(machine: Machine, ctx: JobContext) -> None:
-    """A machine that never served may be paid for since it was made, and may not have been looked at."""
-    try:
-        remote = await ctx.novita.instance(machine.novita_id)
-    except NovitaError:
-        return  # its removal is more urgent than what it has cost
-    async with ctx.write() as session:
-        await machines.note_seen(session, machine, remote.status, began_at=remote.last_started_at)
 
 
 async def _is_confirmed_missing(machine: Machine, ctx: JobContext) -> bool:

@@ -19,7 +19,7 @@ from server.instances.limits.of_token import regions_of_run
 from server.instances.provider.drift import apply_snapshot
 from server.instances.provider.settle import settle_later
 from server.instances.provider.snapshot import ProviderSnapshot
-from server.instances.provider.states import MachineState, state_of
+from server.instances.provider.states import MachineState, state_of, times_of
 from server.instances.status import UP
 from server.jobs.creates.make_machine import make_machine, resolve_attempt
 from server.jobs.failures import GONE, Reason, look_later, retry_later
@@ -132,7 +132,7 @@ async def _follow_spare(work: ReplaceMachine, instance: Instance, spare: Machine
     except NovitaError as error:
         return look_later(error, since=spare.began_at, ctx=ctx)
     async with ctx.write() as session:
-        await machines.note_seen(session, spare, remote.status, began_at=remote.last_started_at)
+        await machines.note_seen(session, spare, remote.status, times_of(remote))
     plan = default_plan(ctx.settings).with_stored(instance.health_check)
     longest = ready_timeout(instance.ready_timeout_seconds, ctx)
     match state_of(remote):

@@ -127,9 +127,11 @@ class InstanceCalls(ApiCalls):
         """Not retried: a second restart would interrupt the first one."""
         await self._act("restart", novita_id, is_repeatable=False)
 
-    async def delete_instance(self, novita_id: str, *, priority: CallPriority = CallPriority.USER) -> None:
+    async def delete_instance(
+        self, novita_id: str, *, is_repeatable: bool = True, priority: CallPriority = CallPriority.USER
+    ) -> None:
         """ProviderNotFound means that it is already deleted."""
-        await self._act("delete", novita_id, priority=priority)
+        await self._act("delete", novita_id, is_repeatable=is_repeatable, priority=priority)
 
     async def edit_instance(
         self,
