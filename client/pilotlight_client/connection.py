@@ -43,7 +43,10 @@ def find_server(url: str | None = None, token: str | None = None) -> Server:
 
 def graphql_url(url: str) -> str:
     """The address with the path /graphql, which may be left out."""
-    stripped = url.rstrip("/")
+    stripped = url.strip().rstrip("/")
+    parts = urlsplit(stripped)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise NotConfigured(f"{url!r} is not the address of a server; write https://pilotlight.example.com")
     return stripped if stripped.endswith("/graphql") else f"{stripped}/graphql"
 
 

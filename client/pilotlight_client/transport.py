@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import logging
+import os
 import random
 from collections.abc import AsyncIterator
 from typing import Any, Protocol, cast
@@ -17,7 +19,10 @@ PAUSE, PAUSE_MAX = 0.25, 10.0
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=75, connect=10)
 # A quiet stream gets a comment every 25 s; without one for a minute, the connection is dead.
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, connect=10, sock_read=60)
+NOT_THERE = (404, 405, 410)
 LOST = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
+
+log = logging.getLogger(__name__)
 
 
 class StreamCut(Exception):
@@ -60,11 +65,14 @@ class Transport:
                     raise
                 pause, problem = max(pause, failed.retry_after), failed
             except LOST as lost:
-                problem = Unreachable(f"no response from {self.server.url}: {lost or type(lost).__name__}")
+                problem = Unreachable(f"no response from {self.server.url}: {_reason(lost)}")
                 if not is_repeatable and not isinstance(lost, aiohttp.ClientConnectorError):
                     raise problem from lost
-            if asyncio.get_running_loop().time() + pause > deadline:
+            left = deadline - asyncio.get_running_loop().time()
+            if pause > left:
                 raise problem
+            if attempt == 1 and isinstance(problem, Unreachable):
+                log.warning("%s; trying again for %.0f s", problem, left)
             await asyncio.sleep(pause)
 
     async def stream(self, document: str, variables: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
@@ -84,7 +92,7 @@ class Transport:
                     if kind == "next":
                         yield data_of(json.loads(message))
         except LOST as lost:
-            raise StreamCut(str(lost) or type(lost).__name__) from lost
+            raise StreamCut(_reason(lost)) from lost
         raise StreamCut("the server ended the stream")
 
     async def close(self) -> None:
@@ -128,6 +136,15 @@ class Pauses:
         await asyncio.sleep(min(PAUSE * 2**self._attempt, PAUSE_MAX) * random.uniform(0.5, 1.0))
 
 
+def _reason(lost: Exception) -> str:
+    """In words; the host may be that of a proxy."""
+    if isinstance(lost, aiohttp.ClientConnectorError):
+        number, text = lost.os_error.errno, lost.os_error.strerror
+        why = os.strerror(number) if number and number > 0 else text or str(lost.os_error)
+        return f"can't connect to {lost.host}:{lost.port} ({why})"
+    return str(lost) or type(lost).__name__
+
+
 def _proxy_of(url: str) -> str | None:
     """The proxy that the environment names for this address."""
     parts = urlsplit(url)
@@ -143,6 +160,8 @@ async def _json(response: aiohttp.ClientResponse) -> dict[str, Any]:
     if not isinstance(body, dict):
         if response.status in (401, 403):
             raise Unauthenticated("UNAUTHENTICATED", f"HTTP {response.status}")
+        if response.status in NOT_THERE:
+            raise Unreachable(f"{response.url} is not the address of a Pilotlight server: HTTP {response.status}")
         raise aiohttp.ClientPayloadError(f"HTTP {response.status} without a GraphQL response")
     return cast("dict[str, Any]", body)
 
