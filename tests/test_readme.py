@@ -1,7 +1,9 @@
 """The examples of README.md are run against Pilotlight, and return what README.md says."""
 
 import json
+import os
 import re
+import shlex
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,8 @@ from typer.main import get_command
 
 from server.cli.main import app
 from tests.support.databases import DatabaseMaker
-from tests.support.processes import ROOT, Up, up
+from tests.support.other_environment import run_program
+from tests.support.processes import PILOTLIGHT, ROOT, Up, up
 from tests.support.watcher import STORY, GraphQLClient
 
 README = (ROOT / "README.md").read_text()
@@ -119,9 +122,34 @@ def test_its_links_lead_somewhere_and_it_is_short():
     assert len(README.splitlines()) <= MOST_LINES
 
 
+async def test_its_first_minute_on_the_command_line_runs_as_it_stands(running: Up, tmp_path: Path):
+    (minute,) = [block.text for block in BLOCKS if block.language == "bash" and "pilotlight create" in block.text]
+    env = {"PATH": os.environ["PATH"], "XDG_CONFIG_HOME": str(tmp_path), "PILOTLIGHT_HOME": str(running.home)}
+    command = minute.replace(".venv/bin/pilotlight", shlex.join(PILOTLIGHT)).replace("trainer", "minute")
+    code, printed, said = await run_program("sh", "-ec", command, env=env)
+    assert code == 0, said
+    read, at, shown = json.JSONDecoder(), 0, list[Any]()
+    while at < len(printed):
+        value, at = read.raw_decode(printed, at)
+        shown.append(value)
+        at += 1  # the line's end
+    created, listed, removed = shown
+    assert (created["name"], created["status"]) == ("minute", "READY")
+    assert "minute" in [each["name"] for each in listed]
+    assert [(each["name"], each["status"]) for each in removed] == [("minute", "DELETED")]
+
+
+async def test_the_first_command_that_up_prints_creates_an_instance_from_any_folder(running: Up, tmp_path: Path):
+    printed = running.said.split("from another terminal of this folder:")[1].split("The same by GraphQL:")[0].strip()
+    path = f"{Path(PILOTLIGHT[0]).parent}:{os.environ['PATH']}"
+    env = {"PATH": path, "XDG_CONFIG_HOME": str(tmp_path)}
+    code, created, said = await run_program("sh", "-c", f"{printed} --no-wait -o name", env=env)
+    assert (code, created) == (0, "first\n"), said
+
+
 def test_the_first_query_that_up_prints_is_a_mutation_for_this_server_and_token(running: Up):
     """Taken apart, not sent: the shell and curl are not ours to test."""
-    command = running.said.split("A first instance:")[1].split("Ctrl-C")[0].strip()
+    command = running.said.split("The same by GraphQL:")[1].split("Ctrl-C")[0].strip()
     assert command.startswith(f"curl -s {running.graphql_url} ")
     assert f"Bearer {running.token}" in command
     body = json.loads(command.split("-d '")[1].rstrip("'"))

@@ -1,5 +1,8 @@
 """Runs everything in one process: database, simulator, API, workers."""
 
+import shlex
+import shutil
+import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -40,8 +43,11 @@ FIRST_QUERY = """curl -s {graphql_url} \\
 image: \\"nginx\\", ports: [{{port: 80}}]{limit}}}) {{ instance {{ id status }} errors {{ code message }} }} }}"}}'"""
 
 
-# With real machines, the first mutation shows how to limit what is paid.
+FIRST_COMMAND = 'create first --product "RTX 4090 24GB" --image nginx --port 80'
+
+# With real machines, both show how to limit what is paid.
 PRICE_LIMIT = ", maxHourlyPrice: {amountMicros: 500000}"
+MAX_PRICE = " --max-price 0.5"
 
 
 async def up(settings: Settings, *, ready_file: Path | None) -> None:
@@ -96,7 +102,7 @@ async def up(settings: Settings, *, ready_file: Path | None) -> None:
             await stack.enter_async_context(builder.in_background())  # last: the API must not wait for it
         simulator_url = provider.url if provider.is_simulated else None
         ready = Ready.at(address_of(listener), database_url, token=token, simulator_url=simulator_url)
-        _announce(ready, provider, money, seconds=time.monotonic() - started)
+        _announce(ready, provider, home, money, seconds=time.monotonic() - started)
         if token is not None:
             stack.enter_context(_local_server(home, ready))
         if ready_file is not None:
@@ -216,7 +222,7 @@ def _home(settings: Settings) -> Path:
     return home if home.is_absolute() else Path.cwd() / home
 
 
-def _announce(ready: Ready, provider: Provider, money: str | None, *, seconds: float) -> None:
+def _announce(ready: Ready, provider: Provider, home: Path, money: str | None, *, seconds: float) -> None:
     real = None if money is None else f"every instance is a real machine at {provider.url} and is billed; {money}"
     if console.quiet:
         # Without the token: logs are stored and forwarded. The token is in the home folder.
@@ -238,8 +244,18 @@ def _announce(ready: Ready, provider: Provider, money: str | None, *, seconds: f
     print_line(f"  WebSocket  {ready.websocket_url}")
     if ready.token is not None:
         print_line(f"  token      {ready.token}")
-        print_line("\nA first instance:\n")
+        print_line("\nA first instance, from another terminal of this folder:\n")
+        command = f"{_command(home)} {FIRST_COMMAND}{'' if real is None else MAX_PRICE}"
+        console.print(command, markup=False)
+        print_line("\nThe same by GraphQL:\n")
         limit = "" if real is None else PRICE_LIMIT
         query = FIRST_QUERY.format(graphql_url=ready.graphql_url, token=ready.token, limit=limit)
         console.print(query, markup=False)
     print_line("\n[dim]Ctrl-C stops everything; the data stays.[/dim]")
+
+
+def _command(home: Path) -> str:
+    """What runs this command again; with the home, unless it is found from this folder."""
+    called = sys.argv[0] if shutil.which("pilotlight") != sys.argv[0] else "pilotlight"
+    found = home == Path.cwd() / Settings.model_fields["pilotlight_home"].default
+    return shlex.quote(called) if found else f"PILOTLIGHT_HOME={shlex.quote(str(home))} {shlex.quote(called)}"

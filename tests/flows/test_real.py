@@ -28,7 +28,7 @@ async def test_up_with_a_key_says_what_is_billed_and_keeps_to_its_account(home: 
             line = f"every instance is a real machine at {real.url} and is billed; its balance is $100.00"
             assert f"REAL MACHINES NOVITA_API_KEY is set: {line}" in " ".join(running.said.split())
             assert "nothing is billed" not in running.said
-            command = running.said.split("A first instance:")[1].split("Ctrl-C")[0].strip()
+            command = running.said.split("The same by GraphQL:")[1].split("Ctrl-C")[0].strip()
             body = json.loads(command.split("-d '")[1].rstrip("'"))
             assert "maxHourlyPrice: {amountMicros: 500000}" in body["query"]
             caller = GraphQLClient(running.graphql_url, running.token)
