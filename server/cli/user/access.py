@@ -35,9 +35,11 @@ def answer_askpass() -> bool:
 
 def ssh(
     name: Name,
-    command: Annotated[list[str] | None, typer.Argument(help="Command to run, after --.")] = None,
+    command: Annotated[list[str] | None, typer.Argument(help="Command to run there, with its options.")] = None,
 ) -> None:
     """Log in to an instance, or run a command there."""
+    if command and command[0] == "--":
+        command = command[1:]
     with connected() as client:
         access = client.ssh_access(name)
     raise typer.Exit(run_ssh(access, command or []))
@@ -48,7 +50,7 @@ def cp(
     target: Annotated[str, typer.Argument(help="The same.")],
 ) -> None:
     """Copy files to or from an instance."""
-    remote = [part for part in (source, target) if ":" in part]
+    remote = [part for part in (source, target) if _is_remote(part)]
     if len(remote) != 1:
         raise fail("exactly one of the two has to be on an instance: NAME:PATH", USAGE)
     name = remote[0].partition(":")[0]
@@ -68,7 +70,7 @@ def run_ssh(access: "SshAccess", command: list[str]) -> int:
 def run_scp(access: "SshAccess", source: str, target: str) -> int:
     """The exit code of scp."""
     destination, port = _address(access)
-    parts = [f"{destination}:{part.partition(':')[2]}" if ":" in part else part for part in (source, target)]
+    parts = [_part(each, destination) for each in (source, target)]
     with tempfile.TemporaryDirectory(prefix="pilotlight-ssh-") as folder:
         call = [_program("scp"), *_options(folder), "-r", "-P", port, *parts]
         return subprocess.run(call, env=_environment(access)).returncode
@@ -81,6 +83,18 @@ def _address(access: "SshAccess") -> tuple[str, str]:
     if destination is None or destination.startswith("-"):
         raise fail(f"the provider's command is not understood: {access.command}", REFUSED)
     return destination, words[words.index("-p") + 1] if "-p" in words else "22"
+
+
+def _is_remote(part: str) -> bool:
+    """As for scp, a path with a slash before the colon is a file here."""
+    return ":" in part and "/" not in part.partition(":")[0]
+
+
+def _part(given: str, destination: str) -> str:
+    """For scp, which takes a name that begins with a dash for an option."""
+    if _is_remote(given):
+        return f"{destination}:{given.partition(':')[2]}"
+    return f"./{given}" if given.startswith("-") else given
 
 
 def _options(folder: str) -> list[str]:

@@ -22,6 +22,13 @@ def add(
     token: Annotated[str | None, typer.Option(help="Token; default: read from standard input.")] = None,
 ) -> None:
     """Store a server and its token, and use it from now on."""
+    from pilotlight_client import NotConfigured
+    from pilotlight_client.connection import graphql_url
+
+    try:
+        graphql_url(url)
+    except NotConfigured as problem:
+        raise fail(str(problem), USAGE) from None
     if token is None and sys.stdin.isatty():
         token = typer.prompt("Token", hide_input=True)
     secret = token or sys.stdin.readline().strip()

@@ -1,6 +1,5 @@
 """`pilotlight create` and `pilotlight quote`."""
 
-import difflib
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -9,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from server.cli.user import values
-from server.cli.user.exits import INTERRUPTED, REFUSED, connected, fail
+from server.cli.user.exits import REFUSED, connected, fail
+from server.cli.user.fields import read_fields
 from server.cli.user.money import mounts
 from server.cli.user.output import Column, Format, chosen, show, show_one, until
-from server.cli.user.progress import follow
+from server.cli.user.progress import follow, request
 from server.cli.user.reads import DETAILS
 
 if TYPE_CHECKING:
@@ -104,13 +104,13 @@ def create(
         gpu_count=gpus,
         kind="CPU" if cpu else None,
         regions=region,
-        billing=billing,
+        billing=None if billing is None else values.word(billing, "--billing", "Billing"),
         max_hourly_price=None if max_price is None else values.price(max_price),
         rootfs_size_gb=disk,
         env=values.pairs(env),
         labels=values.pairs(label),
         ports=None if port is None else [values.port(each) for each in port],
-        tools=None if tool is None else [{"name": each.upper()} for each in tool],
+        tools=None if tool is None else [{"name": values.word(each, "--tool", "ToolName")} for each in tool],
         entrypoint=entrypoint,
         command=command,
         registry_auth_id=registry_auth,
@@ -122,7 +122,7 @@ def create(
         max_price_drift=max_price_drift,
         idempotency_key=key,
     )
-    _require(given, "name", "product")
+    _require(given, "name", "product", "image")
     wait = None if timeout is None else values.duration(timeout)
     with connected() as client:
         if volume is not None:
@@ -133,11 +133,7 @@ def create(
             return
         if sys.stdin.isatty() and sys.stdout.isatty() and not yes:
             _confirm(client, given)
-        try:
-            accepted = client.create(**given)
-        except KeyboardInterrupt:
-            shown = f"if it was accepted, it goes on and is billed; `pilotlight get {given['name']}` shows it"
-            raise fail(f"interrupted before the response: {shown}", INTERRUPTED) from None
+        accepted = request(client, given["name"], lambda client: client.create(**given))
         instance = accepted.instance if no_wait else follow(client, accepted, timeout=wait)
         show_one(instance, DETAILS, output)
 
@@ -169,7 +165,7 @@ def quote(
         gpu_count=gpus,
         kind="CPU" if cpu else None,
         regions=region,
-        billing=billing,
+        billing=None if billing is None else values.word(billing, "--billing", "Billing"),
         max_hourly_price=None if max_price is None else values.price(max_price),
         rootfs_size_gb=disk,
         lifetime=lifetime(max_duration, deadline, heartbeat, idle, on_end),
@@ -188,7 +184,7 @@ def lifetime(
         "deadline": None if deadline is None else values.time_of(deadline),
         "heartbeat": None if heartbeat is None else values.duration(heartbeat),
         "idle": None if idle is None else {"window": values.duration(idle)},
-        "on_end": None if on_end is None else on_end.upper(),
+        "on_end": None if on_end is None else values.word(on_end, "--on-end", "LifetimeAction"),
     }
     given = {name: value for name, value in given.items() if value is not None}
     return given or None
@@ -211,42 +207,16 @@ def wait_input(text: str) -> dict[str, Any]:
 
 def _input(file: Path | None, **options: Any) -> dict[str, Any]:
     """The fields of the file, overridden by the options."""
-    given = {} if file is None else _read(file)
+    given = {} if file is None else read_fields(file)
     return {**given, **{name: value for name, value in options.items() if value is not None}}
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """Fields by their names in the schema, or in Python's form; an unknown one is refused with the nearest name."""
-    import yaml
-    from pilotlight_client.inputs import CreateArguments
-
-    try:
-        found = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise typer.BadParameter(f"{file} can't be read: {error}") from None
-    if not isinstance(found, dict):
-        raise typer.BadParameter(f"{file} has no fields")
-    known = {_camel(name): name for name in CreateArguments.__annotations__} | {"productName": "product"}
-    fields: dict[str, Any] = {}
-    for name, value in found.items():  # pyright: ignore[reportUnknownVariableType]
-        field = known.get(_camel(str(name)))  # pyright: ignore[reportUnknownArgumentType]
-        if field is None:
-            near = difflib.get_close_matches(str(name), known, 1)  # pyright: ignore[reportUnknownArgumentType]
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise typer.BadParameter(f"{file}: there is no field {name!r}{hint}")
-        fields[field] = value
-    return fields
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(part.capitalize() for part in rest)
-
-
-def _require(given: dict[str, Any], *names: str) -> None:
-    missing = [f"--{name}" if name != "name" else "NAME" for name in names if not given.get(name)]
+def _require(given: dict[str, Any], *fields: str) -> None:
+    said = {"name": "NAME", "product": "--product", "image": "--image or --template"}
+    has_image = any(given.get(field) for field in ("image", "template_id", "source"))
+    missing = [said[field] for field in fields if not (has_image if field == "image" else given.get(field))]
     if missing:
-        raise typer.BadParameter(f"{' and '.join(missing)} is missing")
+        raise typer.BadParameter(f"missing: {', '.join(missing)}")
 
 
 def _quote(client: "Pilotlight", given: dict[str, Any]) -> "Quote":

@@ -53,12 +53,16 @@ def connected() -> "Generator[Pilotlight]":
     )
 
     try:
-        with Pilotlight(retry_for=float(os.environ.get("PILOTLIGHT_RETRY_FOR", "20"))) as client:
+        with Pilotlight(retry_for=_retry_for()) as client:
             yield client
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
     except NotConfigured as problem:
         raise fail(str(problem), UNREACHABLE) from None
     except Unreachable as problem:
-        raise fail(str(problem), UNREACHABLE) from None
+        raise fail(
+            f"{problem}\n  Check that the server runs, and which one is meant: `pilotlight context ls`.", UNREACHABLE
+        ) from None
     except RequestFailed as failed:
         from server.error_codes import help_of
 
@@ -85,3 +89,11 @@ def connected() -> "Generator[Pilotlight]":
         # The reader of our output has gone, as `head` does; Python must not try to write the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(DONE) from None
+
+
+def _retry_for() -> float:
+    text = os.environ.get("PILOTLIGHT_RETRY_FOR", "20")
+    try:
+        return float(text)
+    except ValueError:
+        raise fail(f"PILOTLIGHT_RETRY_FOR is {text!r}, but has to be a number of seconds", USAGE) from None

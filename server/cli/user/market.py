@@ -1,7 +1,6 @@
 """`pilotlight market`, `pilotlight alert` and `pilotlight update-wait`."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -61,24 +60,23 @@ def market(
     output: Output = None,
 ) -> None:
     """Show products with prices per GPU and hour, cheapest first."""
+    if history:
+        if product is None or region is None or len(region) != 1:
+            raise fail("--history needs the whole name of a product, and one --region", USAGE)
+        if output is Format.NAME:
+            raise fail("a history has no names; choose another --output", USAGE)
+        asked: dict[str, Any] = {
+            "region": region[0],
+            "billing_mode": values.word(billing, "--billing", "BillingMode"),
+            "gpu_count": gpus,
+            "since": values.since(since),
+            "bucket": values.duration(bucket),
+        }
+        with connected() as client:
+            show(client.offer_history(product, **asked), BUCKET, [], output)
+        return
+    filter: dict[str, Any] = {"name": product, "regions": region, "available_only": available}
     with connected() as client:
-        if history:
-            if product is None or region is None or len(region) != 1:
-                raise fail("--history needs the whole name of a product, and one --region", USAGE)
-            if output is Format.NAME:
-                raise fail("a history has no names; choose another --output", USAGE)
-            begin = values.time_of(since) if "-" in since else datetime.now(UTC) - values.duration(since)
-            found = client.offer_history(
-                product,
-                region=region[0],
-                billing_mode=billing.upper(),  # pyright: ignore[reportArgumentType]
-                gpu_count=gpus,
-                since=begin,
-                bucket=values.duration(bucket),
-            )
-            show(found, BUCKET, [], output)
-            return
-        filter: dict[str, Any] = {"name": product, "regions": region, "available_only": available}
         products = client.products(**{name: value for name, value in filter.items() if value is not None})
         show(sorted(products, key=_cheapest), PRODUCT, WIDE, output)
 
@@ -128,7 +126,7 @@ def create_alert(
     given: dict[str, Any] = {
         "product_names": product,
         "regions": region,
-        "billing_modes": None if billing is None else [billing.upper()],
+        "billing_modes": None if billing is None else [values.word(billing, "--billing", "BillingMode")],
         "price_at_most": None if max_price is None else values.price(max_price),
         "held_for": None if held_for is None else values.duration(held_for),
         "cooldown": None if cooldown is None else values.duration(cooldown),

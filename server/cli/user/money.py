@@ -13,6 +13,9 @@ from server.cli.user.reads import Output
 
 if TYPE_CHECKING:
     from pilotlight_client import Pilotlight
+    from pilotlight_client.models import SpendReport
+
+IDS_MAX = 100  # in one filter
 
 budgets = typer.Typer(no_args_is_help=True, help="Limits of what is spent.")
 volumes = typer.Typer(no_args_is_help=True, help="Network volumes.")
@@ -46,12 +49,15 @@ def spend(
     group, _, label = by.partition("=")
     if group not in ("day", "instance", "product", "region", "token", "label"):
         raise fail(f"{by!r} is no group; use day, instance, product, region, token or label=NAME", USAGE)
+    if (group == "label") != bool(label):
+        raise fail("only a label has a name: --by label=NAME", USAGE)
     filter: dict[str, Any] = {"since": _start(since)}
     with connected() as client:
         report = client.spend(group_by=group.upper(), label_key=label or None, **filter)  # pyright: ignore[reportArgumentType]
         if chosen(output) in (Format.TABLE, Format.WIDE):
+            names = _names(client, group, report)
             columns: Sequence[Column] = [
-                (group.upper(), lambda each: each.key or "-"),
+                (group.upper(), lambda each: names.get(each.key, each.key or "-")),
                 ("AMOUNT", lambda each: str(each.amount)),
                 ("PAID", lambda each: values.shown_duration(each.paid_time)),
             ]
@@ -61,11 +67,25 @@ def spend(
             show_one(report, [], output)
 
 
+def _names(client: "Pilotlight", group: str, report: "SpendReport") -> dict[str, str]:
+    """By id, of the instances and tokens that still have one; a token's needs ADMIN."""
+    from pilotlight_client import Forbidden
+    from pilotlight_client.models import InstanceStatus
+
+    ids = [each.key for each in report.groups if each.key]
+    if group == "instance":
+        parts = [ids[at : at + IDS_MAX] for at in range(0, len(ids), IDS_MAX)]
+        return {each.id: each.name for part in parts for each in client.list(ids=part, statuses=list(InstanceStatus))}
+    try:
+        return {each.id: each.name for each in client.tokens()} if group == "token" else {}
+    except Forbidden:
+        return {}
+
+
 def _start(since: str | None) -> datetime:
-    now = datetime.now(UTC)
     if since is None:
-        return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    return now - values.duration(since) if since[0].isdecimal() and "-" not in since else values.time_of(since)
+        return datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return values.since(since)
 
 
 @budgets.command("ls")
@@ -87,7 +107,11 @@ def create_budget(
     """Limit what is spent; needs ADMIN."""
     key, value = values.pair(label) if label else ("", "")
     scope: dict[str, Any] = {"label": {"key": key, "value": value}} if label else {"project": True}
-    given: dict[str, Any] = {"period": period.upper(), "action": action.upper(), "scope": scope}
+    given: dict[str, Any] = {
+        "period": values.word(period, "--period", "BudgetPeriod"),
+        "action": values.word(action, "--action", "BudgetAction"),
+        "scope": scope,
+    }
     with connected() as client:
         show([client.create_budget(name=name, limit=values.price(limit), **given)], BUDGET, ID, output)
 

@@ -3,13 +3,13 @@
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import typer
 
-from server.cli.user.exits import INTERRUPTED, TIMED_OUT
+from server.cli.user.exits import INTERRUPTED, TIMED_OUT, UNREACHABLE, fail
 from server.cli.user.output import until
 from server.cli.user.values import shown_duration
 
@@ -27,7 +27,7 @@ def follow(
 
     `also` are other operations that are named then, because they go on as well.
     """
-    from pilotlight_client import OperationFailed, WaitTimedOut
+    from pilotlight_client import OperationFailed, Unreachable, WaitTimedOut
     from pilotlight_client.models import OperationStatus
 
     line, name = Line(), accepted.instance.name
@@ -38,15 +38,34 @@ def follow(
         line.end()
         if current.status != OperationStatus.SUCCEEDED:
             raise OperationFailed(current)
-    except (KeyboardInterrupt, WaitTimedOut) as ended:
+    except (KeyboardInterrupt, WaitTimedOut, Unreachable) as ended:
         line.end()
-        is_late = isinstance(ended, WaitTimedOut)
-        if is_late:
+        if not isinstance(ended, KeyboardInterrupt):
             typer.echo(f"pilotlight: {ended}", err=True)
-        for each in (accepted, *also):
-            _say_what_goes_on(client, each)
-        raise typer.Exit(TIMED_OUT if is_late else INTERRUPTED) from None
+        say_what_goes_on(client, (accepted, *also), is_reachable=not isinstance(ended, Unreachable))
+        code = {"WaitTimedOut": TIMED_OUT, "Unreachable": UNREACHABLE}.get(type(ended).__name__, INTERRUPTED)
+        raise typer.Exit(code) from None
     return client.get(accepted.instance.id)
+
+
+def request(
+    client: "Pilotlight",
+    name: str,
+    call: "Callable[[Pilotlight], Accepted]",
+    *,
+    before: "Sequence[Accepted]" = (),
+) -> "Accepted":
+    """The accepted request. After Ctrl-C before the response it is not known whether there is one.
+
+    `before` are operations of the same command that were accepted already: they go on as well.
+    """
+    try:
+        return call(client)
+    except KeyboardInterrupt:
+        shown = f"if it was accepted, it goes on; `pilotlight get {name}` shows it, and what it costs"
+        ended = fail(f"interrupted before the response: {shown}", INTERRUPTED)
+        say_what_goes_on(client, before)
+        raise ended from None
 
 
 def describe(name: str, operation: "Operation", lifetime: "Lifetime | None" = None) -> str:
@@ -104,22 +123,42 @@ class Line:
             sys.stderr.write("\n")
 
 
-def _say_what_goes_on(client: "Pilotlight", accepted: "Accepted") -> None:
+def say_what_goes_on(client: "Pilotlight", all: "Sequence[Accepted]", *, is_reachable: bool = True) -> None:
+    """Name operations that nothing ends, and what their instances cost now. A second Ctrl-C ends the reading."""
     from pilotlight_client import PilotlightError
 
-    name, cost, waiting = accepted.instance.name, "", ""
-    try:
-        current = client.get(accepted.instance.id)
-        name = current.name
-        cost = f", billed at {current.price_per_hour} an hour" if current.price_per_hour else ", not billed now"
-        if current.open_operation is not None and current.open_operation.wait is not None:
-            ends = current.open_operation.wait.until
-            waiting = f" It waits for capacity until {_time(ends)}, for {until(ends)} more."
-    except PilotlightError:
-        pass
-    typer.echo(f"{accepted.operation.kind} of {name} goes on{cost}.{waiting}", err=True)
+    for accepted in all:
+        current = None
+        if is_reachable:
+            try:
+                current = client.get(accepted.instance.id)
+            except (PilotlightError, KeyboardInterrupt):
+                is_reachable = False
+        _say(accepted, current)
+
+
+def _say(accepted: "Accepted", current: "Instance | None") -> None:
+    name = accepted.instance.name if current is None else current.name
+    cost = "what it costs now is not known" if current is None else _cost(current)
+    typer.echo(f"{accepted.operation.kind} of {name} goes on, {cost}.{_waiting(current)}", err=True)
     typer.echo(f"  watch it:  pilotlight wait {name}", err=True)
-    if waiting:
+    if _waiting(current):
         typer.echo(f"  change it: pilotlight update-wait {name}", err=True)
     if accepted.operation.kind != "DELETE":
         typer.echo(f"  remove it: pilotlight rm {name}", err=True)
+
+
+def _cost(instance: "Instance") -> str:
+    if instance.machine_may_exist:
+        return "may be billed: its machine is being searched for"
+    if instance.is_billed:
+        price = instance.price_per_hour
+        return f"billed at {price} an hour" if price else "billed at a price that is not known"
+    return "only its disk is billed now" if instance.novita_id and instance.deleted_at is None else "not billed now"
+
+
+def _waiting(instance: "Instance | None") -> str:
+    operation = None if instance is None else instance.open_operation
+    if operation is None or operation.wait is None:
+        return ""
+    return f" It waits for capacity until {_time(operation.wait.until)}, for {until(operation.wait.until)} more."

@@ -3,7 +3,7 @@
 import difflib
 import fnmatch
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +13,8 @@ from server.cli.user.exits import connected
 from server.cli.user.output import Column, Format, age, chosen, plain, show, show_one, until
 
 if TYPE_CHECKING:
-    from pilotlight_client.models import Instance
+    from pilotlight_client import Pilotlight
+    from pilotlight_client.models import Instance, InstanceEvent
 
 Output = Annotated[Format | None, typer.Option("-o", "--output", help="Default: table on a terminal, else json.")]
 
@@ -82,7 +83,7 @@ def ls(
 ) -> None:
     """List instances, newest first."""
     filter: dict[str, Any] = {
-        "statuses": None if status is None else [each.upper() for each in status],
+        "statuses": None if status is None else [values.word(each, "--status", "InstanceStatus") for each in status],
         "labels": values.pairs(label),
         "regions": region,
     }
@@ -138,24 +139,37 @@ def watch(name: Name, output: Output = None) -> None:
 
 def events(
     name: Annotated[str | None, typer.Argument(help="Name or id of an instance; default: all.")] = None,
-    after: Annotated[str | None, typer.Option(help="Cursor to continue after; default: from now on.")] = None,
+    after: Annotated[str | None, typer.Option(help="Cursor to continue after.")] = None,
     type: Annotated[list[str] | None, typer.Option(help="Any of these types, such as instance.ready.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--past", "-f", help="From now on, or those that are stored.")
+    ] = True,
     output: Output = None,
 ) -> None:
-    """Follow the event log; every event once, in order."""
+    """Follow the event log, or show what is stored: every event once, in order."""
     for each in type or ():
         _check_type(each)
     with connected() as client:
         filter: dict[str, Any] = {} if type is None else {"types": type}
         if name is not None:
             filter["ids"] = [client.get(name).id]
-        for event in client.events(after=after, **filter):
+        found = client.events(after=after, **filter) if follow else _past(client, after, filter)
+        for event in found:
             if chosen(output) in (Format.TABLE, Format.WIDE):
                 who = event.instance_snapshot.name if event.instance_snapshot else event.instance_id
                 details = " ".join(f"{key}={value}" for key, value in event.data.items())
                 typer.echo(f"{event.occurred_at.isoformat()}  {who}  {event.type}  {details}".rstrip())
             else:
                 typer.echo(json.dumps(plain(event)))
+
+
+def _past(client: "Pilotlight", after: str | None, filter: dict[str, Any]) -> "Iterator[InstanceEvent]":
+    while True:
+        page, cursor = client.event_page(after=after, **filter)
+        yield from page
+        if not page or cursor is None:
+            return
+        after = cursor
 
 
 def _check_type(given: str) -> None:

@@ -4,6 +4,9 @@ import typer
 
 from server.cli.user import access, contexts, create, market, mcp, money, reads, verbs
 
+# What follows the first argument belongs to it, options included.
+REST = {"allow_interspersed_args": False}
+
 
 def register(app: typer.Typer, tokens: typer.Typer) -> None:
     for command in (
@@ -30,7 +33,7 @@ def register(app: typer.Typer, tokens: typer.Typer) -> None:
         mcp.mcp,
         contexts.completion,
     ):
-        app.command()(command)
+        app.command(context_settings=REST if command is access.ssh else None)(command)
     app.command("ps", hidden=True)(reads.ls)
     app.command("down", hidden=True)(verbs.rm)
     app.add_typer(contexts.contexts, name="context")

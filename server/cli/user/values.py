@@ -1,23 +1,26 @@
 """Options as values: durations, labels, ports, prices."""
 
+import difflib
 import re
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import typer
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+LONGEST = 3650 * UNITS["d"]  # of the schema's Duration
 
 
 def duration(text: str) -> timedelta:
     """90s, 30m, 4h, 1d12h; a bare number is seconds."""
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return timedelta(seconds=float(text))
-    if not re.fullmatch(r"(\d+(\.\d+)?[smhd])+", text):
+    if not re.fullmatch(r"\d+(\.\d+)?|(\d+(\.\d+)?[smhd])+", text):
         raise typer.BadParameter(f"{text!r} is not a duration; write 90s, 30m, 4h or 1d")
-    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd])", text)
-    return timedelta(seconds=sum(float(number) * UNITS[unit] for number, unit in parts))
+    parts = re.findall(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    seconds = sum(float(number) * UNITS[unit or "s"] for number, unit in parts)
+    if seconds > LONGEST:
+        raise typer.BadParameter(f"{text!r} is too long; at most 3650d")
+    return timedelta(seconds=seconds)
 
 
 def time_of(text: str) -> datetime:
@@ -49,11 +52,34 @@ def port(text: str) -> dict[str, Any]:
 
 
 def price(text: str) -> Decimal:
-    """Dollars an hour."""
+    """Dollars, to a millionth."""
     try:
-        return Decimal(text.removeprefix("$"))
-    except InvalidOperation:
-        raise typer.BadParameter(f"{text!r} is not a price; write 0.35") from None
+        given = Decimal(text.removeprefix("$"))
+        if given == round(given, 6):
+            return given
+    except InvalidOperation:  # also of NaN, infinity and numbers with too many digits
+        pass
+    raise typer.BadParameter(f"{text!r} is not a price; write 0.35")
+
+
+def word(text: str, option: str, enum: str) -> str:
+    """A value of the schema's enum, in any case; another is refused with the nearest one."""
+    from pilotlight_client import models
+
+    given = text.upper()
+    known = [str(each.value) for each in getattr(models, enum) if each.value != "OTHER"]  # it is refused as input
+    if given in known:
+        return given
+    near = difflib.get_close_matches(given, known, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    raise typer.BadParameter(f"{option} has no value {text!r}; {hint}")
+
+
+def since(text: str) -> datetime:
+    """A time, or a length before now."""
+    if text[:1].isdecimal():
+        return time_of(text) if "-" in text else datetime.now(UTC) - duration(text)
+    raise typer.BadParameter(f"{text!r} is neither a length nor a time; write 7d or 2026-12-24T18:00")
 
 
 def shown_duration(given: timedelta) -> str:

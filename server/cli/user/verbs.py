@@ -4,6 +4,7 @@ import fnmatch
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,7 +28,7 @@ from server.cli.user.create import (
 )
 from server.cli.user.exits import FAILED, REFUSED, USAGE, connected, fail
 from server.cli.user.output import Format, show, show_one
-from server.cli.user.progress import follow
+from server.cli.user.progress import follow, request
 from server.cli.user.reads import COLUMNS, DETAILS, WIDE, Name, Output, complete_name
 
 if TYPE_CHECKING:
@@ -67,13 +68,13 @@ def stop(
 ) -> None:
     """Stop instances; their disks are kept and billed."""
     how = How(yes, no_wait, timeout, output)
-    _act_on_all(names, "stop", lambda client, id: client.stop(id), how)
+    _act_on_all(names, "stop", lambda id, client: client.stop(id), how)
 
 
 def rm(names: Names, yes: Yes = False, no_wait: NoWait = False, timeout: Timeout = None, output: Output = None) -> None:
     """Delete instances with all data on their disks."""
     how = How(yes, no_wait, timeout, output)
-    _act_on_all(names, "delete", lambda client, id: client.delete(id), how)
+    _act_on_all(names, "delete", lambda id, client: client.delete(id), how)
 
 
 def update(
@@ -134,7 +135,7 @@ def _act(
 ) -> None:
     limit = None if timeout is None else values.duration(timeout)
     with connected() as client:
-        accepted = call(client)
+        accepted = request(client, name, call)
         instance = accepted.instance if no_wait else follow(client, accepted, timeout=limit)
         show_one(instance, DETAILS, output)
 
@@ -149,7 +150,7 @@ class How:
     output: Format | None
 
 
-def _act_on_all(names: list[str], verb: str, call: "Callable[[Pilotlight, str], Accepted]", how: How) -> None:
+def _act_on_all(names: list[str], verb: str, call: "Callable[[str, Pilotlight], Accepted]", how: How) -> None:
     """Each is requested before any is waited for; one that is refused does not keep the others from it."""
     from pilotlight_client import OperationFailed, Refused
 
@@ -161,7 +162,7 @@ def _act_on_all(names: list[str], verb: str, call: "Callable[[Pilotlight, str], 
         accepted: list[Accepted] = []
         for instance in found:
             try:
-                accepted.append(call(client, instance.id))
+                accepted.append(request(client, instance.name, partial(call, instance.id), before=accepted))
             except Refused as refused:
                 typer.echo(f"pilotlight: {instance.name}: {refused}", err=True)
                 code = REFUSED
@@ -201,7 +202,8 @@ def _confirm(found: "list[Instance]", names: list[str], verb: str, *, yes: bool)
     shown = ", ".join(each.name for each in found)
     if sys.stdin.isatty() and sys.stdout.isatty():
         if verb == "delete" or is_pattern:
-            lost = "; the data on their disks is lost" if verb == "delete" else ""
+            disks = "its disk" if len(found) == 1 else "their disks"
+            lost = f" with the data on {disks}" if verb == "delete" else ""
             typer.confirm(f"{verb} {shown}{lost}?", abort=True, err=True)
     elif is_pattern:
         raise fail(f"{verb} {shown}: a pattern needs --yes when it is not confirmed on a terminal", USAGE)

@@ -11,7 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -26,7 +25,6 @@ from server.cli.user.exits import REFUSED, UNREACHABLE, UNREACHABLE_CODES, exit_
 from server.cli.user.progress import describe
 from server.error_codes import BY_CODE, requests
 from tests.server.cli.user.conftest import Run, Start
-from tests.support.fault_proxy import FaultProxy
 from tests.support.processes import PILOTLIGHT, ROOT, Up, control, free_port, made
 from tests.support.waiting import until
 
@@ -123,66 +121,6 @@ async def test_a_pattern_stops_and_removes_all_that_match_if_confirmed(run: Run)
     removed = await run("rm", f"{prefix}-*", "--yes", "-o", "name")
     assert (removed.code, sorted(removed.printed.split())) == (0, names)
     assert (await run("ls", f"{prefix}-*", "-s", "ready", "-o", "name")).printed == ""
-
-
-async def test_ctrl_c_while_waiting_names_what_goes_on(run: Run, start: Start, running: Up):
-    name = new_name()
-    await control(running.ready["simulatorUrl"], "faults", {"faults": [{"kind": "latency", "seconds": 3}]})
-    try:
-        waiting = await start(*CREATE, name)
-        assert waiting.stderr is not None
-        assert name in (await waiting.stderr.readline()).decode()
-        waiting.send_signal(signal.SIGINT)
-        _, said = await asyncio.wait_for(waiting.communicate(), 60)
-    finally:
-        await control(running.ready["simulatorUrl"], "faults", {"faults": []})
-
-    assert waiting.returncode == 130
-    assert f"CREATE of {name} goes on, not billed now." in said.decode()
-    assert f"pilotlight rm {name}" in said.decode()
-    assert (await run("rm", name)).code == 0
-
-
-async def test_ctrl_c_before_the_response_says_that_it_may_have_been_accepted(run: Run, start: Start, running: Up):
-    name = new_name()
-    async with FaultProxy(urlsplit(running.graphql_url).port or 0) as proxy:
-        proxy.silence(up=False)
-        env = {"PILOTLIGHT_URL": f"http://127.0.0.1:{proxy.port}", "PILOTLIGHT_TOKEN": running.token}
-        asking = await start(*CREATE, name, env=env)
-
-        async def is_accepted() -> bool:
-            return (await run("get", name)).code == 0
-
-        await until(is_accepted, pause=0.1)
-        asking.send_signal(signal.SIGINT)
-        _, said = await asyncio.wait_for(asking.communicate(), 60)
-
-    assert asking.returncode == 130
-    assert f"`pilotlight get {name}` shows it" in said.decode()
-    assert (await run("wait", name)).code == 0
-    assert (await run("rm", name)).code == 0
-
-
-async def test_ctrl_c_names_every_instance_that_goes_on(run: Run, start: Start, running: Up):
-    prefix = new_name()
-    names = [f"{prefix}-{number}" for number in range(2)]
-    for name in names:
-        await run(*CREATE, name, "--no-wait")
-    for name in names:
-        await run("wait", name)
-    await control(running.ready["simulatorUrl"], "faults", {"faults": [{"kind": "latency", "seconds": 3}]})
-    try:
-        waiting = await start("stop", f"{prefix}-*", "--yes")
-        assert waiting.stderr is not None
-        await waiting.stderr.readline()
-        waiting.send_signal(signal.SIGINT)
-        _, said = await asyncio.wait_for(waiting.communicate(), 60)
-    finally:
-        await control(running.ready["simulatorUrl"], "faults", {"faults": []})
-    assert waiting.returncode == 130
-    named = re.findall(r"STOP of (\S+) goes on, billed at 0\.\d+ USD an hour\.", said.decode())
-    assert sorted(named) == names
-    assert (await run("rm", f"{prefix}-*", "--yes")).code == 0
 
 
 def test_the_line_of_a_wait_has_phase_region_refusal_price_and_next_end():
