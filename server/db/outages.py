@@ -40,7 +40,9 @@ def is_database_unavailable(error: BaseException) -> bool:
         return True
     if isinstance(cause, ValueError):  # the driver's InterfaceError about a value that we sent
         return False
-    return isinstance(error, _UNREACHABLE) or str(getattr(cause, "sqlstate", None) or "").startswith(_OUTAGE_CODES)
+    # SQLAlchemy has no class for the driver's InternalClientError, which ends a connection that is being made.
+    is_broken_off = isinstance(error, _UNREACHABLE) or isinstance(cause, asyncpg.InternalClientError)
+    return is_broken_off or str(getattr(cause, "sqlstate", None) or "").startswith(_OUTAGE_CODES)
 
 
 def is_database_outage(error: BaseException) -> bool:
