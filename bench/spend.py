@@ -16,6 +16,7 @@ import time
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -57,7 +58,10 @@ async def main(entries: int, instances: int, rounds: int) -> int:
         database = Database(postgres.url)
         stack.push_async_callback(database.close)
         month = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=DAYS)
-        await _fill(database, entries, instances, month)
+        # A connection of its own: the product's end a statement after DATABASE_TIMEOUT, and a million rows take longer.
+        filler = await asyncpg.connect(postgres.url)
+        stack.push_async_callback(filler.close)
+        await _fill(filler, entries, instances, month)
         scope = SpendScope(PROJECT, month, month + timedelta(days=DAYS + 1))
         slow = 0
         print(f"{entries:,} entries of {instances:,} instances in {DAYS} days")
@@ -69,13 +73,12 @@ async def main(entries: int, instances: int, rounds: int) -> int:
         return 1 if slow else 0
 
 
-async def _fill(database: Database, entries: int, instances: int, month: datetime) -> None:
-    raw: asyncpg.Pool = database.raw  # type: ignore[assignment]
+async def _fill(raw: Any, entries: int, instances: int, month: datetime) -> None:
     await raw.execute("INSERT INTO project (id, name) VALUES ($1, 'bench')", PROJECT)
     await raw.execute(INSTANCES, PROJECT, instances)
     await raw.execute(ENTRIES, PROJECT, entries - NOT_SUMMED, instances, month, DAYS)
     await raw.execute("VACUUM ANALYZE cost_entry")  # else the batches are found without their index
-    await sum_entries(database.raw)
+    await sum_entries(raw)
     await raw.execute(ENTRIES, PROJECT, NOT_SUMMED, instances, month + timedelta(days=DAYS - 1), 1)
     await raw.execute("VACUUM ANALYZE cost_entry")
     await raw.execute("VACUUM ANALYZE cost_day")
