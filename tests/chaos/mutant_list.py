@@ -102,8 +102,8 @@ MUTANTS = (
     ),
     Mutant(
         "a delete succeeds before the machine is gone",
-        "        await ctx.novita.delete_instance(novita_id)\n",
-        "        await ctx.novita.delete_instance(novita_id)\n        return True\n",
+        "        await ctx.novita.delete_instance(novita_id, is_repeatable=False)\n",
+        "        await ctx.novita.delete_instance(novita_id, is_repeatable=False)\n        return True\n",
         test=f"{JOBS}/test_delete_instance.py::test_delete_ends_once_the_machine_is_gone_at_the_provider",
     ),
     Mutant(
@@ -238,8 +238,8 @@ MUTANTS = (
     ),
     Mutant(
         "a run ends in the ledger when its end is seen",
-        "at=times.stopped_at, goes_on=False, machine=before.machine)",
-        "at=None, goes_on=False, machine=before.machine)",
+        "await end_machine(session, row.id, before.machine, at=times.stopped_at)",
+        "await end_machine(session, row.id, before.machine, at=None)",
         invariants=(18,),
     ),
     Mutant(

@@ -9,8 +9,8 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -71,6 +71,15 @@ class Pilotlight:
         self.note_family()
         self.process.send_signal(number)
         return await self.ends(within=within)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stopped by SIGSTOP; it goes on at the end."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     async def kill_tree(self) -> None:
         """kill -9 for it and all that it started, and wait until none is left."""

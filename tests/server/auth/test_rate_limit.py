@@ -1,7 +1,6 @@
 """Limits per token and project: what may come at once, how it fills up, and what a second token changes."""
 
-import asyncio
-import time
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -20,7 +19,8 @@ def a_caller(project: Caller | None = None) -> Caller:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     moment = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: moment[0])
+    # Not `time.monotonic` itself: the event loop and what runs in it beside the test go by it.
+    monkeypatch.setattr("server.batching.time", SimpleNamespace(monotonic=lambda: moment[0]))
     return moment
 
 
@@ -64,7 +64,7 @@ async def test_refusals_of_a_client_that_does_not_wait_are_delayed(clock: list[f
     async def sleep(seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr("server.auth.rate_limit.asyncio", SimpleNamespace(sleep=sleep))
     rates, caller = RateLimiter(per_token=60, per_project=0), a_caller()
     for _ in range(REFUSALS_AT_ONCE + 3):
         await rates.delay_refusal(caller)
