@@ -61,7 +61,8 @@ def ledger_problems(
         largest = max(largest, min(map(abs, differences)))
         if not any(-(PER_RUN + PULL) * runs <= each <= PER_RUN * runs for each in differences):
             wrong.append(
-                f"machine {machine} was charged {charged:.1f} s in {runs} runs, and the ledger has {written:.1f} s"
+                f"machine {machine} was charged {charged:.1f} s in {runs} runs, and the ledger has {written:.1f} s: "
+                f"{_shown(paid.get(machine, ()))} and {_shown(ledger.get(machine, ()))}"
             )
     return wrong, largest
 
@@ -79,6 +80,11 @@ def burn_problems(charged: Mapping[str, int], counted: Mapping[str, int]) -> lis
         for machine in sorted(charged.keys() | counted.keys())
         if charged.get(machine, 0) != counted.get(machine, 0)
     ]
+
+
+def _shown(spans: Sequence[Span]) -> str:
+    """Spans as a reader of logs needs them: in seconds of the hour."""
+    return ", ".join("-".join("" if at is None else f"{at % 3600:.1f}" for at in span) for span in spans) or "nothing"
 
 
 def _seconds(spans: Iterable[Span], at: float) -> float:

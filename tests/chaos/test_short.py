@@ -3,6 +3,8 @@
 `make chaos-short` takes two minutes with random faults, `make chaos` half an hour.
 """
 
+from pathlib import Path
+
 import pytest
 
 from tests.chaos.run import SHORT_SECONDS, short_chaos
@@ -14,8 +16,8 @@ SEED = 1  # with a lost response of the provider and a silent network to the dat
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-async def test_invariants_hold_under_every_kind_of_fault():
-    verdict, lines = await short_chaos(SEED)
+async def test_invariants_hold_under_every_kind_of_fault(tmp_path: Path):
+    verdict, lines = await short_chaos(SEED, keep=tmp_path / "kept")
 
     assert verdict.is_good, "\n".join(lines)
     checked = {number for number in INVARIANTS if verdict.checked[number]}
