@@ -11,6 +11,7 @@ from schema import ids
 from server.db.tables import Budget
 from server.enums import BudgetAction, BudgetPeriod, InstanceStatus, OperationKind, Role
 from server.errors import BudgetExceeded
+from server.instances.commands.adopt import AdoptDraft, adopt_instance
 from server.instances.commands.create_rows import CreateBatcher
 from server.instances.commands.lifecycle import Target
 from server.instances.commands.update import UpdateDraft, update_instance
@@ -22,6 +23,7 @@ from server.spend.usage import Usage, read_usage
 from tests.support.api import Api
 from tests.support.api_server import serving
 from tests.support.lifecycle import ask
+from tests.support.machines import make_running
 from tests.support.world import World
 
 HOUR = timedelta(hours=1)
@@ -165,6 +167,20 @@ async def test_a_start_and_an_extension_are_admitted_as_well(world: World):
     with pytest.raises(BudgetExceeded):
         await ask(world, OperationKind.START, one)
     assert await world.counts() == before
+
+
+async def test_an_adopted_machine_counts_and_is_never_refused(world: World):
+    (machine,) = await make_running(world, 1, http=False)
+    row = await budget(world, 1)
+
+    adopted = await adopt_instance(world.database, world.reader, AdoptDraft(machine), by=world.caller)
+
+    await world.work_until_status(adopted.id, InstanceStatus.READY)
+    price = (await world.instance(adopted.id))["price_per_hour_e5"]
+    used = await usage(world, row)
+    assert (used.burn_e5, used.committed) == (price, price * 10)  # without a hard end: one hour
+    with pytest.raises(BudgetExceeded):
+        await world.create("one")
 
 
 async def change_limits(world: World, instance_id: UUID, limits: Lifetime | None) -> None:
