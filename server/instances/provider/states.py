@@ -71,7 +71,12 @@ def state_of(remote: MachineView) -> MachineState:
 
 
 def times_of(remote: MachineView) -> MachineTimes:
-    return MachineTimes(remote.last_started_at, remote.last_stopped_at, remote.price_e5)
+    """The times for the ledger. They are in whole seconds: what runs, and stopped in the second in which it started,
+    has started last."""
+    stopped_at = remote.last_stopped_at
+    if state_of(remote) is MachineState.UP and stopped_at == remote.last_started_at:
+        stopped_at = None
+    return MachineTimes(remote.last_started_at, stopped_at, remote.price_e5)
 
 
 def observed_fields(remote: MachineView) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Every machine that is paid for has one open entry, from what the provider shows."""
 
 import contextlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -14,6 +15,7 @@ from server.instances import transitions
 from server.instances.commands.adopt import AdoptDraft, adopt_instance
 from server.instances.provider.ledger_repair import cut_overnight, repair_entries
 from server.instances.provider.reconcile import reconcile
+from server.instances.provider.states import times_of
 from server.simulator.faults import Fault, FaultKind
 from server.spend.ledger import MachineTimes
 from server.spend.sums import sum_entries
@@ -93,6 +95,24 @@ async def test_the_times_are_the_providers_where_they_can_be_true(world: World):
     assert (first["began_at"], first["ended_at"], first["amount_micros"]) == (began, ended, 12_000)
     assert second["began_at"] > ended
     assert second["ended_at"] - second["began_at"] < timedelta(seconds=5)
+
+
+async def test_a_machine_that_started_in_the_second_in_which_it_stopped_is_paid_for_from_then_on(world: World):
+    (machine,) = await make_running(world, 1)
+    remote = await world.novita.instance(machine)
+    one = await running(world, word="creating", novita_id=machine)
+    stopped = now().replace(microsecond=0) - timedelta(seconds=30)
+    earlier = replace(remote, last_started_at=stopped - timedelta(minutes=1), last_stopped_at=None)
+    await shows(world, one, "running", times_of(earlier))
+    await shows(world, one, "exited", times_of(replace(earlier, status="exited", last_stopped_at=stopped)))
+
+    await shows(world, one, "running", times_of(replace(remote, last_started_at=stopped, last_stopped_at=stopped)))
+
+    rows = await entries(world)
+    assert [(row["began_at"], row["ended_at"]) for row in rows] == [
+        (stopped - timedelta(minutes=1), stopped),
+        (stopped, None),
+    ]
 
 
 async def test_another_price_or_label_cuts_the_entry(world: World):
