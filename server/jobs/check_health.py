@@ -147,6 +147,8 @@ async def _with_addresses(
     if state_of(remote) is not MachineState.UP:
         return targets  # reconcile and monitor jobs handle its status
     async with ctx.write() as session:
+        if (await transitions.lock(session, work.instance_id)).novita_id != view.novita_id:
+            return targets  # another machine serves by now
         values: dict[str, Any] = observed_fields(remote)
         changed = await transitions.update(
             session, work.instance_id, cause=transitions.Cause(), observed_at=now(), **values

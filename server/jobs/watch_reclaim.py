@@ -43,7 +43,8 @@ async def watch_reclaim(work: WatchReclaim, ctx: JobContext) -> Outcome:
     except NovitaError as error:
         return look_later(error, since=due, ctx=ctx)
     async with ctx.write() as session:
-        await apply_snapshot(session, instance.id, snapshot, asked_at=asked_at, cause=transitions.Cause())
+        cause, machine = transitions.Cause(), instance.novita_id
+        await apply_snapshot(session, instance.id, snapshot, machine=machine, asked_at=asked_at, cause=cause)
         after = await transitions.lock(session, instance.id)
     is_over = InstanceStatus(after.status) not in RECLAIMABLE or now() - due > LATE_MAX
     return Done() if is_over else Again(after=growing_pause(now() - due, longest=POLL_INTERVAL_MAX))
@@ -63,5 +64,6 @@ async def look_at_machine(work: LookAtMachine, ctx: JobContext) -> Outcome:
         return Done()
     async with ctx.write() as session:
         snapshot = ProviderSnapshot.of(remote, asked_at=asked_at)
-        await apply_snapshot(session, instance.id, snapshot, asked_at=asked_at, cause=transitions.Cause())
+        cause, machine = transitions.Cause(), instance.novita_id
+        await apply_snapshot(session, instance.id, snapshot, machine=machine, asked_at=asked_at, cause=cause)
     return Done()

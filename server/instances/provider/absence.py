@@ -65,10 +65,12 @@ def is_known_gone() -> ColumnElement[bool]:
     return and_(Instance.status == InstanceStatus.FAILED, Instance.failure_code == GONE_AT_PROVIDER)
 
 
-async def note_missing(session: AsyncSession, instance_id: UUID) -> timedelta:
+async def note_missing(session: AsyncSession, instance_id: UUID, machine: str) -> timedelta:
     """Record a look that did not find the machine. Returns how long it has been missing; any later look that finds
-    it ends that (see `observed_fields`)."""
+    it ends that (see `observed_fields`). Nothing if the instance has another machine by now."""
     instance = await transitions.lock(session, instance_id)
+    if instance.novita_id != machine:
+        return timedelta(0)
     if instance.missing_since is not None:
         return now() - instance.missing_since
     await transitions.update(session, instance_id, cause=transitions.Cause(), missing_since=now())
@@ -88,7 +90,7 @@ class Absences:
     async def is_confirmed(self, instance_id: UUID, novita_id: str, *, is_deleting: bool = False) -> bool:
         """Whether a machine that was just not found by its id is gone. False means: look again later."""
         async with self._database.write() as session:
-            missing_for = await note_missing(session, instance_id)
+            missing_for = await note_missing(session, instance_id, novita_id)
         if missing_for < self._grace:
             return False
         try:

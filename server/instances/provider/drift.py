@@ -56,17 +56,19 @@ async def apply_snapshot(
     instance_id: UUID,
     snapshot: ProviderSnapshot | None,
     *,
+    machine: str,
     asked_at: datetime,
     cause: transitions.Cause,
     during: UUID | None = None,
 ) -> Change:
-    """Bring one row to the provider's state. `snapshot` is None if the machine is confirmed to be gone.
+    """Bring one row to the provider's state. `snapshot` is None if its machine is confirmed to be gone.
 
-    A row that was written after the provider was asked is newer and stays. While an operation is open, its own job
-    changes the status, and this only writes what was observed; `during` is the operation whose job calls this.
+    A row that was written after the provider was asked is newer and stays, and so does one that has another machine by
+    now. While an operation is open, its own job changes the status, and this only writes what was observed; `during` is
+    the operation whose job calls this.
     """
     instance = await transitions.lock(session, instance_id)
-    if instance.updated_at >= asked_at or instance.status == S.DELETED:
+    if instance.updated_at >= asked_at or instance.status == S.DELETED or instance.novita_id != machine:
         return Change.NONE
     running = await operations.open_operation(session, instance_id)
     if running is not None and running.id != during:

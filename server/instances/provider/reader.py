@@ -117,20 +117,22 @@ class ProviderReader:
     async def _apply_once(self, instance: InstanceLike, snapshot: ProviderSnapshot | None) -> Reading | None:
         applying = self._applying.get(instance.id)
         if applying is None:  # else another reader writes the same
-            applying = self._applying[instance.id] = asyncio.ensure_future(self._apply(instance.id, snapshot))
+            applying = self._applying[instance.id] = asyncio.ensure_future(self._apply(instance, snapshot))
             applying.add_done_callback(lambda _: self._applying.pop(instance.id, None))
         return await asyncio.shield(applying)
 
-    async def _apply(self, instance_id: UUID, snapshot: ProviderSnapshot | None) -> Reading | None:
+    async def _apply(self, instance: InstanceLike, snapshot: ProviderSnapshot | None) -> Reading | None:
         """None if the row is being changed, for which a read does not wait, or if the machine was not found."""
         async with self._database.write() as session:
-            if await transitions.try_lock(session, instance_id) is None:
+            if await transitions.try_lock(session, instance.id) is None:
                 return None
+            machine = str(instance.novita_id)
             if snapshot is None:
-                await note_missing(session, instance_id)  # a later look decides
+                await note_missing(session, instance.id, machine)  # a later look decides
                 return None
-            await apply_snapshot(session, instance_id, snapshot, asked_at=snapshot.asked_at, cause=transitions.Cause())
-            updated = await transitions.lock(session, instance_id)
+            asked_at, cause = snapshot.asked_at, transitions.Cause()
+            await apply_snapshot(session, instance.id, snapshot, machine=machine, asked_at=asked_at, cause=cause)
+            updated = await transitions.lock(session, instance.id)
         return Reading(updated, max(last_seen(updated), snapshot.asked_at))
 
     async def machines(self) -> Dated[Sequence[ProviderSnapshot]]:

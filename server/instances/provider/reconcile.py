@@ -237,10 +237,12 @@ async def _apply_all(
         async with slots, database.write() as session:
             if await transitions.try_lock(session, row.id) is None:
                 return Change.SKIPPED  # it is being changed now
-            if snapshot is None and await note_missing(session, row.id) < gone_grace:
+            if snapshot is None and await note_missing(session, row.id, row.novita_id) < gone_grace:
                 return Change.NONE
             asked_at = looked_at if snapshot is None else snapshot.asked_at
-            change = await apply_snapshot(session, row.id, snapshot, asked_at=asked_at, cause=cause)
+            change = await apply_snapshot(
+                session, row.id, snapshot, machine=row.novita_id, asked_at=asked_at, cause=cause
+            )
         if change not in (Change.NONE, Change.NOTED):
             log.warning("reconcile.changed", instance_id=row.id, novita_id=row.novita_id, change=change.value)
         return change

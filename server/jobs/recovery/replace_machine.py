@@ -104,7 +104,15 @@ async def _look_at_old(instance: Instance, operation: Operation, ctx: JobContext
     async with ctx.write() as session:
         if await operations.lock_open(session, operation.id) is not None:
             cause = transitions.Cause(operation.id)
-            await apply_snapshot(session, instance.id, snapshot, asked_at=asked_at, cause=cause, during=operation.id)
+            await apply_snapshot(
+                session,
+                instance.id,
+                snapshot,
+                machine=instance.novita_id,
+                asked_at=asked_at,
+                cause=cause,
+                during=operation.id,
+            )
         return await transitions.lock(session, instance.id)
 
 

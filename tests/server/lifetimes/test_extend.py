@@ -129,7 +129,9 @@ async def test_restart_that_follows_the_provider_is_no_end_and_may_be_extended(w
     seen = ProviderSnapshot.of(await world.novita.instance(row["novita_id"]), asked_at=now())
     restarting = replace(seen, status="restarting", endpoints=())
     async with world.database.write() as session:
-        await apply_snapshot(session, instance_id, restarting, asked_at=now(), cause=transitions.Cause())
+        await apply_snapshot(
+            session, instance_id, restarting, machine=restarting.id, asked_at=now(), cause=transitions.Cause()
+        )
     operations = await world.value("SELECT count(*) FROM operation WHERE finished_at IS NULL")
 
     assert (await extend(world, instance_id, by=HOUR)).lifetime_due_at == row["lifetime_due_at"] + HOUR

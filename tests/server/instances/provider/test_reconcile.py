@@ -13,6 +13,7 @@ from server.enums import Billing, InstanceStatus, OperationKind, Role
 from server.errors import IllegalTransition, Invalid, NotFound, NovitaError, Refused
 from server.instances import transitions
 from server.instances.commands.adopt import AdoptDraft, adopt_instance
+from server.instances.provider.absence import note_missing
 from server.instances.provider.drift import Change, apply_snapshot
 from server.instances.provider.reconcile import reconcile, sync_project
 from server.instances.provider.snapshot import ProviderSnapshot
@@ -141,10 +142,30 @@ async def test_a_late_snapshot_never_overwrites_newer_state(world: World):
     version = (await world.instance(instance_id))["version"]
 
     async with world.database.write() as session:
-        change = await apply_snapshot(session, instance_id, old, asked_at=asked_at, cause=transitions.Cause())
+        change = await apply_snapshot(
+            session, instance_id, old, machine=old.id, asked_at=asked_at, cause=transitions.Cause()
+        )
 
     row = await world.instance(instance_id)
     assert (change, row["status"], row["version"]) == (Change.NONE, S.EXITED, version)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_what_was_found_out_about_a_former_machine_is_no_change_of_the_instance(world: World, is_gone: bool):
+    instance_id, machine = await _ready(world)
+    seen = ProviderSnapshot.of(await world.novita.instance(machine), asked_at=now())
+    await world.execute("UPDATE instance SET novita_id = 'another' WHERE id = $1", instance_id)
+    snapshot = None if is_gone else replace(seen, status="exited", endpoints=())
+
+    async with world.database.write() as session:
+        change = await apply_snapshot(
+            session, instance_id, snapshot, machine=machine, asked_at=now(), cause=transitions.Cause()
+        )
+        missing_for = await note_missing(session, instance_id, machine)
+
+    row = await world.instance(instance_id)
+    assert (change, missing_for) == (Change.NONE, timedelta(0))
+    assert (row["status"], row["novita_status"], row["missing_since"]) == (S.READY, seen.status, None)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +181,9 @@ async def test_instance_that_is_being_stopped_in_the_console_is_stopping(
         snapshot = replace(seen, status=word, endpoints=(), asked_at=now())
         async with world.database.write() as session:
             cause = transitions.Cause()
-            return await apply_snapshot(session, instance_id, snapshot, asked_at=snapshot.asked_at, cause=cause)
+            return await apply_snapshot(
+                session, instance_id, snapshot, machine=snapshot.id, asked_at=snapshot.asked_at, cause=cause
+            )
 
     assert await look("stopping") is Change.NOTED
     row = await world.instance(instance_id)
@@ -203,7 +226,9 @@ async def test_instance_that_is_restarted_in_the_console_is_followed_to_ready(
 
     async with world.database.write() as session:
         cause = transitions.Cause()
-        change = await apply_snapshot(session, instance_id, snapshot, asked_at=snapshot.asked_at, cause=cause)
+        change = await apply_snapshot(
+            session, instance_id, snapshot, machine=snapshot.id, asked_at=snapshot.asked_at, cause=cause
+        )
 
     assert change is Change.STARTED
     row = await world.instance(instance_id)
@@ -218,7 +243,9 @@ async def test_running_at_the_provider_does_not_take_ready_away(world: World):
     snapshot = ProviderSnapshot.of(await world.novita.instance(machine), asked_at=now())
 
     async with world.database.write() as session:
-        await apply_snapshot(session, instance_id, snapshot, asked_at=snapshot.asked_at, cause=transitions.Cause())
+        await apply_snapshot(
+            session, instance_id, snapshot, machine=snapshot.id, asked_at=snapshot.asked_at, cause=transitions.Cause()
+        )
 
     assert (await world.instance(instance_id))["status"] == S.READY
 
