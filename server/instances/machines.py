@@ -195,6 +195,13 @@ def is_leaving() -> ColumnElement[bool]:
     )
 
 
+async def began_at(session: AsyncSession, instance: Instance) -> datetime | None:
+    """When the machine that serves was made; None if a process of an older release has linked it."""
+    return await session.scalar(
+        select(Machine.began_at).where(Machine.instance_id == instance.id, Machine.novita_id == instance.novita_id)
+    )
+
+
 async def is_one_leaving(session: AsyncSession, instance_id: UUID) -> bool:
     """Whether a former machine of the instance is still there."""
     found = await session.execute(
@@ -219,13 +226,15 @@ async def note_removal(session: AsyncSession, machine: Machine) -> None:
 
 async def note_seen(session: AsyncSession, machine: Machine, word: str, times: MachineTimes) -> None:
     """Record a look at a machine that does not serve: it may be paid for from now on, or not any more."""
-    if machine.missing_since is not None:
-        await _set(session, machine, missing_since=None)
+    price_e5 = times.charged(machine.price_e5) or machine.price_e5
+    if machine.missing_since is not None or machine.price_e5 != price_e5:
+        await _set(session, machine, missing_since=None, price_e5=price_e5)
     if word in BILLED_WORDS:
-        at = times.run_began_at
-        await ledger.begin_second(session, machine.instance_id, machine.novita_id, at=at)
+        await ledger.begin_second(session, machine.instance_id, machine.novita_id, at=times.run_began_at)
     elif word in UNBILLED_WORDS:
-        stopped_at = None if times.missed_run is None else times.missed_run[1]
+        began_at, stopped_at = times.missed_run or (None, None)
+        if began_at is not None:
+            await ledger.begin_second(session, machine.instance_id, machine.novita_id, at=began_at, is_missed=True)
         removed_at = machine.removal_sent_at if word in REMOVAL else None
         at = min((each for each in (stopped_at, removed_at) if each is not None), default=None)
         await ledger.end_machine(session, machine.instance_id, machine.novita_id, at=at)

@@ -14,7 +14,7 @@ from server.clock import now
 from server.db.tables import Attempt, Instance, Operation
 from server.enums import InstanceStatus, OperationPhase, OperationStatus
 from server.errors import NovitaError, ProviderNotFound
-from server.instances import attempts, operations, transitions
+from server.instances import attempts, machines, operations, transitions
 from server.instances.provider.settle import end_absent, link_created, note_doubt
 from server.instances.provider.states import MachineState, observed_columns, state_of, times_of
 from server.instances.queries.operations import was_left_open
@@ -88,8 +88,10 @@ async def delete_instance(work: DeleteInstance, ctx: JobContext) -> Outcome:
     async with ctx.write() as session:
         if await operations.lock_open(session, work.operation_id) is not None:
             cause = transitions.Cause(work.operation_id, operation.requested_by)
-            missing_since = (await transitions.lock(session, work.instance_id)).missing_since
-            times = _times(operation, missing_since=missing_since)
+            instance = await transitions.lock(session, work.instance_id)
+            times = _times(operation, missing_since=instance.missing_since)
+            if instance.novita_status is None and operations.is_accepted(operation):
+                times = replace(times, started_at=await machines.began_at(session, instance))
             await transitions.transition(session, work.instance_id, InstanceStatus.DELETED, cause=cause, times=times)
             await operations.finish(session, work.operation_id, OperationStatus.SUCCEEDED)
     return Done()

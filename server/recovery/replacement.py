@@ -16,7 +16,7 @@ from server.events.event import EventType
 from server.instances import machines, operations, transitions
 from server.instances.limits.spec import read as read_lifetime
 from server.instances.limits.steps import seconds_left
-from server.instances.provider.states import observed_fields
+from server.instances.provider.states import observed_fields, times_of
 from server.instances.recovery import incident, notice, spec
 from server.instances.status import UP
 from server.novita.models import RemoteInstance
@@ -25,6 +25,7 @@ from server.queue.enqueue import enqueue
 from server.queue.kinds import MonitorStartup, ReplaceMachine
 from server.recovery.attempt import count_attempt, orders_of
 from server.spend.admission import Want, admit, token_of_run
+from server.spend.ledger import NO_TIMES, MachineTimes
 
 S = InstanceStatus
 
@@ -93,7 +94,7 @@ async def hand_over(
         cause=cause,
         recovery_state=incident.closed(instance),
         observed_at=now(),
-        **_facts(spare),
+        **_facts(spare, times_of(remote)),
         **observed_fields(remote),
     )
     await transitions.record_event(session, EventType.INSTANCE_RELOCATED, instance, cause=cause, values=values)
@@ -124,11 +125,11 @@ async def take_over(session: AsyncSession, instance: Instance, operation: Operat
     )
 
 
-def _facts(spare: Machine) -> dict[str, Any]:
+def _facts(spare: Machine, times: MachineTimes = NO_TIMES) -> dict[str, Any]:
     return {
         "novita_id": spare.novita_id,
         "region": spare.region,
         "product_id": spare.product_id,
         "billing_mode": spare.billing_mode,
-        "price_per_hour_e5": spare.price_e5,
+        "price_per_hour_e5": times.charged(spare.price_e5) or spare.price_e5,
     }

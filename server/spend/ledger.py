@@ -35,10 +35,15 @@ class MachineTimes:
 
         No document says for what `instancePrice` is. One that is far from the offer's is not for the whole machine.
         """
-        known = row.price_per_hour_e5 or self.price_e5
+        price_e5 = self.charged(row.price_per_hour_e5)
+        return {} if price_e5 is None else {"price_per_hour_e5": price_e5}
+
+    def charged(self, offered_e5: int | None) -> int | None:
+        """None if it is not known."""
+        known = offered_e5 or self.price_e5
         if not known or not self.price_e5 or abs(self.price_e5 - known) > PRICE_CHANGE_MAX * known:
-            return {}
-        return {"price_per_hour_e5": self.price_e5}
+            return None
+        return self.price_e5
 
     @property
     def missed_run(self) -> tuple[datetime, datetime] | None:
@@ -156,19 +161,22 @@ BEGIN = text(f"""
     ON CONFLICT (instance_id, machine) WHERE ended_at IS NULL DO NOTHING
     RETURNING {WATCHED}
 """)
-# A machine besides the one that serves: of the same run, at its own price.
+# A machine besides the one that serves: of the same run, at its own price. The provider names whole seconds.
 BEGIN_SECOND = text(f"""
     INSERT INTO cost_entry ({COLUMNS}, began_at)
     SELECT serving.project_id, serving.instance_id, machine.novita_id, serving.token_id, serving.labels,
-           machine.price_e5, serving.product_name, machine.region, serving.run_began_at,
-           CASE WHEN at BETWEEN machine.began_at AND now THEN greatest(at, (
-               SELECT max(ended_at) FROM cost_entry
-               WHERE instance_id = machine.instance_id AND cost_entry.machine = machine.novita_id)) ELSE now END
-    FROM machine, clock_timestamp() AS now, CAST(:at AS timestamptz) AS at, LATERAL (
+           machine.price_e5, serving.product_name, machine.region, serving.run_began_at, begins_at
+    FROM machine CROSS JOIN clock_timestamp() AS now CROSS JOIN CAST(:at AS timestamptz) AS at CROSS JOIN LATERAL (
         SELECT * FROM cost_entry WHERE instance_id = machine.instance_id ORDER BY began_at DESC LIMIT 1
-    ) AS serving
+    ) AS serving CROSS JOIN LATERAL (
+        SELECT CASE WHEN at BETWEEN date_trunc('second', machine.began_at) AND now THEN greatest(at, (
+                   SELECT max(ended_at) FROM cost_entry
+                   WHERE instance_id = machine.instance_id AND cost_entry.machine = machine.novita_id))
+               ELSE now END AS begins_at
+    ) AS known
     WHERE machine.instance_id = :instance_id AND machine.novita_id = :machine
       AND machine.billing_mode IS DISTINCT FROM '{MONTHLY}'
+      AND (NOT CAST(:is_missed AS boolean) OR begins_at = at)
     ON CONFLICT (instance_id, machine) WHERE ended_at IS NULL DO NOTHING
     RETURNING {WATCHED}
 """)
@@ -247,9 +255,12 @@ async def _write_missed(session: AsyncSession, row: Instance, began_at: datetime
     return True
 
 
-async def begin_second(session: AsyncSession, instance_id: UUID, machine: str, *, at: datetime | None) -> None:
-    """A machine that does not serve yet is paid for, too; nothing if that is known."""
-    await _wake(session, await session.scalar(BEGIN_SECOND, {"instance_id": instance_id, "machine": machine, "at": at}))
+async def begin_second(
+    session: AsyncSession, instance_id: UUID, machine: str, *, at: datetime | None, is_missed: bool = False
+) -> None:
+    """A machine that does not serve is paid for, too; nothing if that is known. `is_missed`: its run is over."""
+    values = {"instance_id": instance_id, "machine": machine, "at": at, "is_missed": is_missed}
+    await _wake(session, await session.scalar(BEGIN_SECOND, values))
 
 
 async def end_machine(session: AsyncSession, instance_id: UUID, machine: object, *, at: datetime | None) -> None:

@@ -5,8 +5,10 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+from sqlalchemy import select
 
 from server.clock import now
+from server.db.tables import Machine
 from server.enums import InstanceStatus, OperationKind
 from server.instances import machines, transitions
 from server.simulator import lifecycle
@@ -16,10 +18,11 @@ from server.spend.sums import sum_entries
 from tests.server.recovery.test_machines import replaced
 from tests.server.spend.test_ledger import PRICE, change, entries, running, shows
 from tests.support.lifecycle import STOP, ask, hasten
-from tests.support.world import World
+from tests.support.world import LIST, World
 
 S = InstanceStatus
 DELETE = "POST /gpu/instance/delete"
+LOOK = "GET /gpu/instance"
 RUN, AGO = timedelta(hours=1), timedelta(minutes=1)
 REMOVED = "SELECT count(*) = 0 FROM machine WHERE removing_from IS NOT NULL AND ended_at IS NULL"
 
@@ -71,6 +74,31 @@ async def test_delete_overtakes_a_stop_whose_end_was_not_looked_at(world: World,
     await world.work_until_over(await world.delete(one))
 
     assert (await only_entry(world))["ended_at"] == stopped_at
+
+
+async def test_machine_that_is_removed_before_it_was_shown_counts_from_its_creation_on(world: World):
+    one = (await world.create()).instance.id
+
+    async def is_linked() -> bool:
+        return (await world.instance(one))["novita_id"] is not None
+
+    world.faults(Fault(FaultKind.ERROR, (LOOK, LIST)))
+    await world.work_until(is_linked)
+    deletion = await world.delete(one)
+    await until_called(world, DELETE)
+    await world.execute("UPDATE machine SET began_at = began_at - interval '1 minute'")
+    await world.execute("UPDATE instance SET created_at = created_at - interval '2 minutes'")
+    hasten(world)
+    hasten(world)
+    world.faults()
+    assert await entries(world) == []
+
+    await world.work_until_over(deletion)
+
+    entry = await only_entry(world)
+    accepted_at = await world.value("SELECT before ->> 'accepted_at' FROM operation WHERE id = $1", deletion)
+    assert entry["began_at"] == await world.value("SELECT began_at FROM machine")
+    assert entry["ended_at"] == datetime.fromisoformat(accepted_at)
 
 
 async def until_called(world: World, route: str) -> None:
@@ -157,6 +185,31 @@ async def test_machine_that_stopped_before_it_served(world: World):
         await machines.note_seen(session, machine, "exited", MachineTimes(started_at=began, stopped_at=stopped))
 
     assert (await entry_of(world, old))["ended_at"] == stopped
+
+
+@pytest.mark.parametrize(("word", "ended"), [("running", None), ("exited", AGO)])
+async def test_machine_besides_the_one_that_serves_began_in_the_second_in_which_it_was_made(
+    world: World, word: str, ended: timedelta | None
+):
+    _, old, _ = await replaced(world)
+    began = now().replace(microsecond=0) - RUN
+    stopped = None if ended is None else now() - ended
+    price_e5 = 10 + await world.value("SELECT price_e5 FROM machine WHERE novita_id = $1", old)  # since it was offered
+    await world.execute("DELETE FROM cost_entry WHERE machine = $1", old)
+    await world.execute(
+        "UPDATE machine SET began_at = $2 WHERE novita_id = $1", old, began + timedelta(milliseconds=300)
+    )
+
+    for _ in range(2):
+        async with world.database.write() as session:
+            instance_id = await session.scalar(select(Machine.instance_id).where(Machine.novita_id == old))
+            machine = await machines.to_remove(session, instance_id, old)
+            assert machine is not None
+            times = MachineTimes(started_at=began, stopped_at=stopped, price_e5=price_e5)
+            await machines.note_seen(session, machine, word, times)
+
+    entry = await entry_of(world, old)
+    assert (entry["began_at"], entry["ended_at"], entry["price_e5"]) == (began, stopped, price_e5)
 
 
 # Cuts, and ends at a wrong time, that come before the true end is seen.
