@@ -161,7 +161,8 @@ BEGIN = text(f"""
     ON CONFLICT (instance_id, machine) WHERE ended_at IS NULL DO NOTHING
     RETURNING {WATCHED}
 """)
-# A machine besides the one that serves: of the same run, at its own price. The provider names whole seconds.
+# A machine besides the one that serves: of the same run, at its own price. It may have begun before its row, which is
+# written after the response to its create.
 BEGIN_SECOND = text(f"""
     INSERT INTO cost_entry ({COLUMNS}, began_at)
     SELECT serving.project_id, serving.instance_id, machine.novita_id, serving.token_id, serving.labels,
@@ -169,7 +170,7 @@ BEGIN_SECOND = text(f"""
     FROM machine CROSS JOIN clock_timestamp() AS now CROSS JOIN CAST(:at AS timestamptz) AS at CROSS JOIN LATERAL (
         SELECT * FROM cost_entry WHERE instance_id = machine.instance_id ORDER BY began_at DESC LIMIT 1
     ) AS serving CROSS JOIN LATERAL (
-        SELECT CASE WHEN at BETWEEN date_trunc('second', machine.began_at) AND now THEN greatest(at, (
+        SELECT CASE WHEN at <= now THEN greatest(at, (
                    SELECT max(ended_at) FROM cost_entry
                    WHERE instance_id = machine.instance_id AND cost_entry.machine = machine.novita_id))
                ELSE now END AS begins_at
