@@ -37,6 +37,7 @@ UPDATE_NOT_VISIBLE_YET = "UPDATE_NOT_VISIBLE_YET"
 STOPPED_WAITING = frozenset(
     {"READY_TIMEOUT", "NETWORK_ERROR", "PROVIDER_ERROR", "PROVIDER_AUTH_FAILED", "PROVIDER_SUSPENDED", "CIRCUIT_OPEN"}
 )
+LEAVING = (MachineState.GOING_AWAY, MachineState.GONE)
 
 
 class Change(StrEnum):
@@ -75,6 +76,8 @@ async def apply_snapshot(
         is_down = snapshot is not None and state_of(snapshot) is MachineState.DOWN
         if instance.status == S.STARTING and instance.status_reason == WAITING_FOR_CAPACITY and not is_down:
             await waits.look_now(session, running.id)  # its machine runs, or is gone: its own job finds out
+        if running.kind == OperationKind.DELETE and snapshot is not None and state_of(snapshot) in LEAVING:
+            return Change.NONE  # its own job knows since when the machine is not paid for
         return Change.NONE if snapshot is None else await _note(session, instance, snapshot, cause)
     if snapshot is None or state_of(snapshot) is MachineState.GONE:
         return await _gone(session, instance, snapshot, cause)

@@ -150,6 +150,22 @@ async def test_a_late_snapshot_never_overwrites_newer_state(world: World):
     assert (change, row["status"], row["version"]) == (Change.NONE, S.EXITED, version)
 
 
+async def test_removal_that_a_delete_waits_for_is_left_to_its_own_job(world: World):
+    instance_id, machine = await _ready(world)
+    seen = ProviderSnapshot.of(await world.novita.instance(machine), asked_at=now())
+    await world.delete(instance_id)
+    before = await world.instance(instance_id)
+    snapshot = replace(seen, status="removing", endpoints=())
+
+    async with world.database.write() as session:
+        change = await apply_snapshot(
+            session, instance_id, snapshot, machine=machine, asked_at=now(), cause=transitions.Cause()
+        )
+
+    assert change is Change.NONE
+    assert await world.instance(instance_id) == before
+
+
 @pytest.mark.parametrize("is_gone", [False, True])
 async def test_what_was_found_out_about_a_former_machine_is_no_change_of_the_instance(world: World, is_gone: bool):
     instance_id, machine = await _ready(world)
