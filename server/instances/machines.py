@@ -231,6 +231,8 @@ async def note_seen(session: AsyncSession, machine: Machine, word: str, times: M
         await _set(session, machine, missing_since=None, price_e5=price_e5)
     if word in BILLED_WORDS:
         await ledger.begin_second(session, machine.instance_id, machine.novita_id, at=times.run_began_at)
+        if times.run_began_at is not None:
+            await ledger.begin_earlier(session, machine.instance_id, machine.novita_id, at=times.run_began_at)
     elif word in UNBILLED_WORDS:
         began_at, stopped_at = times.missed_run or (None, None)
         if began_at is not None:

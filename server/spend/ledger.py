@@ -182,6 +182,17 @@ BEGIN_SECOND = text(f"""
     RETURNING {WATCHED}
 """)
 
+# An entry that began when its machine was first seen begins when the provider says, once it says so.
+BEGAN_EARLIER = text("""
+    UPDATE cost_entry
+    SET began_at = begins_at, run_began_at = CASE WHEN run_began_at = began_at THEN begins_at ELSE run_began_at END
+    FROM (
+        SELECT greatest(CAST(:at AS timestamptz), max(ended_at)) AS begins_at FROM cost_entry
+        WHERE instance_id = :instance_id AND machine = :machine
+    ) AS known
+    WHERE instance_id = :instance_id AND machine = :machine AND ended_at IS NULL AND began_at > begins_at
+      AND date_trunc('day', began_at, 'UTC') = date_trunc('day', begins_at, 'UTC')
+""")
 
 # Which words are billed is in server/billing.py. A rate that differs was written by a process of an older release.
 DIFFERING = text("""
@@ -232,9 +243,11 @@ async def follow(session: AsyncSession, row: Instance, *, before: Meter, times: 
     after = Meter.of(row)
     if after.is_paid is False and before.is_paid is not True and times.missed_run and after.machine == before.machine:
         return await _write_missed(session, row, *times.missed_run)
+    is_same = after.machine == before.machine
+    if is_same and after.is_paid and before.is_paid and times.run_began_at is not None:
+        await begin_earlier(session, row.id, row.novita_id, at=times.run_began_at)
     if after == before or (after.is_paid is not True and before.is_paid is False):
         return False
-    is_same = after.machine == before.machine
     watched: UUID | None = None
     if after.is_paid is False:
         if is_same or after.machine is None:
@@ -262,6 +275,11 @@ async def begin_second(
     """A machine that does not serve is paid for, too; nothing if that is known. `is_missed`: its run is over."""
     values = {"instance_id": instance_id, "machine": machine, "at": at, "is_missed": is_missed}
     await _wake(session, await session.scalar(BEGIN_SECOND, values))
+
+
+async def begin_earlier(session: AsyncSession, instance_id: UUID, machine: object, *, at: datetime) -> None:
+    """The provider has said since when the machine runs; nothing if its entry began before."""
+    await session.execute(BEGAN_EARLIER, {"instance_id": instance_id, "machine": machine, "at": at})
 
 
 async def end_machine(session: AsyncSession, instance_id: UUID, machine: object, *, at: datetime | None) -> None:

@@ -115,6 +115,24 @@ async def test_a_machine_that_started_in_the_second_in_which_it_stopped_is_paid_
     ]
 
 
+@pytest.mark.parametrize("ended", [None, timedelta(seconds=5)])
+async def test_the_provider_may_name_an_earlier_start_but_none_before_the_last_end(
+    world: World, ended: timedelta | None
+):
+    one = await running(world, word="exited")
+    began = now() - timedelta(seconds=20)
+    if ended is not None:
+        await shows(world, one, "running", MachineTimes(started_at=began - timedelta(hours=1)))
+        await shows(world, one, "exited", MachineTimes(began - timedelta(hours=1), began + ended))
+    await shows(world, one, "starting")
+
+    await shows(world, one, "running", MachineTimes(started_at=began))
+
+    last = (await entries(world))[-1]
+    assert (last["began_at"], last["run_began_at"]) == (began + (ended or timedelta(0)),) * 2
+    assert last["ended_at"] is None
+
+
 async def test_another_price_or_label_cuts_the_entry(world: World):
     one = await running(world, word="exited", labels={"team": "a"})
     await shows(world, one, "running", MachineTimes(started_at=now() - timedelta(seconds=5)))
