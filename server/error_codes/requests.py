@@ -27,7 +27,10 @@ CODES = (
         "TOO_MANY_OPERATIONS", "Too many subscriptions or streams are open.", "Close some of them.", retryable=True
     ),
     ErrorCode(
-        "TOO_MANY_CONNECTIONS", "The client's address, or the server, has too many.", "Close some.", retryable=True
+        "TOO_MANY_CONNECTIONS",
+        "The client's address, or the server, has too many, or too many bytes wait in them.",
+        "Close some.",
+        retryable=True,
     ),
     ErrorCode("LIMIT_EXCEEDED", "The document exceeds the limit that `limit` names.", "Ask for less at once."),
     ErrorCode("TIMEOUT", "The query took longer than QUERY_TIMEOUT.", "Ask for less, or try again.", retryable=True),

@@ -2,18 +2,17 @@
 
 from asyncio import TimerHandle, Transport
 from typing import Any, cast
-from uuid import uuid4
 
 import httptools
-import orjson
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from server.config import Settings
 from server.graphql.transports.handshake import CONNECTION, network_of
 from server.http.connection_limits import ConnectionLimits, Visit
 from server.http.pipelined import PipelinedStarts
 from server.http.proxies import TrustedProxies
+from server.http.refusals import refusal
 from server.http.websocket import DirectWebSocketProtocol
 from server.http.writes import JoinedWrites
 
@@ -21,22 +20,11 @@ HEAD_BYTES_MAX = 64 * 1024
 # What the WebSocket library takes: it would not answer a handshake with more.
 HEADERS_MAX = 100
 HEADER_LINE_MAX = 8 * 1024
-# The parser can't stop between two requests, so it is fed in pieces. The shortest request has 18 bytes: this many bytes
-# are some fifty requests at most that are parsed ahead.
+# The parser can't stop between two requests, so it is fed up to the end of a head, and in pieces where there is none.
 PIECE = 1024
-REASONS = {
-    400: "This is not HTTP.",
-    408: "The request was not sent in time.",
-    414: "The address is too long.",
-    431: "The head of the request is too long, or has too many or too long headers.",
-    503: "Too many connections.",
-}
-HEADERS = (
-    "content-type: application/json; charset=utf-8",
-    "x-content-type-options: nosniff",
-    "cache-control: no-store",
-    "connection: close",
-)
+END_OF_HEAD = b"\r\n\r\n"
+# A response is written until so many bytes are not read.
+UNWRITTEN_MAX = 16 * 1024
 CHECKS_PER_TIMEOUT = 4
 CHECK_INTERVAL_MAX = 5.0  # seconds
 
@@ -70,6 +58,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._reading: str | None = "head"  # then "body", then None until the next request begins
         self._since = 0.0
         self._head_bytes = 0
+        self._unwritten = 0
         self._body_left = 0
         self._unread = bytearray()
         self._running: RequestResponseCycle | None = None
@@ -93,6 +82,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._write_refusal(503, "TOO_MANY_CONNECTIONS")
             return
         self.visit = Visit(self.limits, address)
+        transport.set_write_buffer_limits(high=UNWRITTEN_MAX)
         self._since = self.loop.time()
         shortest = min(self.header_timeout, self.body_timeout, self.response_timeout)
         self._step = min(CHECK_INTERVAL_MAX, shortest / CHECKS_PER_TIMEOUT)
@@ -122,17 +112,33 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         while self._unread and not self.pipeline and not self._is_refused:
             if self._reading is None:
                 self._begin_head()
-            size = max(PIECE, self._body_left)
+            size = self._size_of_piece()
             piece = bytes(self._unread[:size])
             del self._unread[:size]
-            self._head_bytes += len(piece)
+            if self._reading == "head":
+                self._head_bytes += len(piece)
             self._feed(piece)
             if self._is_upgraded or self.transport.is_closing():
                 self._unread.clear()
                 return
             if self._reading == "head" and self._head_bytes > HEAD_BYTES_MAX:
                 self._refuse(414 if len(getattr(self, "url", b"")) > HEAD_BYTES_MAX // 2 else 431, "HEAD_TOO_LARGE")
+        if self._refusal is None and not self._has_room():
+            self._refuse(503, "TOO_MANY_CONNECTIONS")
         self._hold_reading()
+
+    def _size_of_piece(self) -> int:
+        if self._reading == "body":
+            return self._body_left if self._body_left > 0 else PIECE  # of a body in chunks the length is not known
+        end = self._unread.find(END_OF_HEAD, 0, PIECE)
+        return PIECE if end < 0 else end + len(END_OF_HEAD)
+
+    def _has_room(self) -> bool:
+        """Whether what waits here may wait beside what waits elsewhere. A caller's response may be of any size."""
+        if self.visit is None:
+            return True
+        unwritten = 0 if self.visit.is_admitted else self._unwritten
+        return self.visit.hold(len(self._unread) + self._head_bytes + unwritten)
 
     def _feed(self, piece: bytes) -> None:
         """As uvicorn's `data_received`, which would log every refused request: half of what a flood of them costs."""
@@ -160,11 +166,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         cast("dict[str, Any]", self.scope)["extensions"] = {CONNECTION: self.visit}
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        if len(self.headers) > HEADERS_MAX:  # an unfinished head of many short lines takes 25 times its bytes
+            self._refusal = (431, "HEAD_TOO_LARGE")
+            raise ValueError("the head has too many headers")  # ends the parser, which calls send_400_response
+
     def on_headers_complete(self) -> None:
         longest = max((len(name) + len(value) for name, value in self.headers), default=0)
-        if len(self.headers) > HEADERS_MAX or longest > HEADER_LINE_MAX - 4 or len(self.url) > HEAD_BYTES_MAX // 2:
+        if longest > HEADER_LINE_MAX - 4 or len(self.url) > HEAD_BYTES_MAX // 2:
             self._refusal = (431, "HEAD_TOO_LARGE")
-            raise ValueError("the head is too large")  # ends the parser, which calls send_400_response
+            raise ValueError("the head is too large")
         if self._should_upgrade() and len(self.url) > HEADER_LINE_MAX - 32:
             self._refusal = (414, "HEAD_TOO_LARGE")
             raise ValueError("the address is too long")
@@ -230,6 +242,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._stop_timer()
         self._is_upgraded = True
         visit, self.visit = self.visit, None
+        self.transport.set_write_buffer_limits()
         super().handle_websocket_upgrade()
         protocol = self.transport.get_protocol()
         assert isinstance(protocol, DirectWebSocketProtocol)
@@ -237,10 +250,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         self._paused_since = self.loop.time()
+        self._unwritten = self.transport.get_write_buffer_size()
+        if not self._has_room():
+            self.transport.abort()
         super().pause_writing()
 
     def resume_writing(self) -> None:
         self._paused_since = None
+        self._unwritten = 0
+        self._has_room()
         super().resume_writing()
 
     def _begin_head(self) -> None:
@@ -304,12 +322,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """Answer in the form of every other error, although the application was not reached."""
         if code != "TOO_MANY_CONNECTIONS":  # those are counted where they are refused
             self.limits.note_bad_request(code, self.client[0] if self.client else "")
-        request_id = f"req_{uuid4().hex[:20]}"
-        extensions = {"code": code, "retryable": status in (408, 503), "requestId": request_id}
-        body = orjson.dumps({"errors": [{"message": REASONS[status], "extensions": extensions}]})
-        lines = [f"x-request-id: {request_id}", f"content-length: {len(body)}", *HEADERS, "", ""]
         self._is_refused = True
-        self.transport.write(STATUS_LINE[status] + "\r\n".join(lines).encode() + body)
+        self.transport.write(refusal(status, code))
         self.transport.close()
 
     def _stop_timer(self) -> None:

@@ -3,6 +3,7 @@
 from asyncio import TimerHandle
 from collections.abc import Callable
 from typing import Any, cast
+from uuid import UUID
 
 from uvicorn._types import ASGIReceiveEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -48,13 +49,14 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
     def take_over(self, visit: Visit, client: tuple[str, int] | None) -> None:
         """The place in the counts of the connection that this was, and its client."""
         self._visit = visit
+        visit.hold(0)
         if self.handshake_initiated and not self.close_sent:
             self.scope["client"] = client
 
-    def admit(self) -> None:
+    def admit(self, project_id: UUID) -> None:
         """The caller is known: from now on it is slowed down, not cut off."""
         if self._visit is not None:
-            self._visit.admit()
+            self._visit.admit(project_id)
 
     @property
     def _is_admitted(self) -> bool:
@@ -96,6 +98,7 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
         if self.transport.is_closing() or self.disconnected:
             self._unread.clear()
             return
+        self._count_waiting()
         delay = self._delay()
         if self._is_cut or self._unread or self._must_wait() or delay:
             self.transport.pause_reading()
@@ -103,6 +106,17 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
         if (self._unread or delay) and not self._must_wait() and self._next_parse is None and not self._is_cut:
             self._next_parse = self.loop.call_later(delay, self._parse)
+
+    def _count_waiting(self) -> None:
+        """What a stranger sent and did not finish, or does not read. A caller's messages have limits of their own."""
+        if self._visit is None:
+            return
+        waiting = 0
+        if not self._visit.is_admitted:
+            waiting = len(self._unread) + len(self.conn.reader.buffer) + (self.conn.current_size or 0)
+            waiting += self.transport.get_write_buffer_size()
+        if not self._visit.hold(waiting):
+            self._cut("Too many bytes are waiting")
 
     def handle_events(self) -> None:
         self._frames_seen += len(self.conn.events)
@@ -121,12 +135,12 @@ class DirectWebSocketProtocol(WebSocketsSansIOProtocol):
         """Close it and read no more: the peer may read the reason, but what it sends costs nothing."""
         if self._is_cut:
             return
+        self._is_cut = True
+        self._unread.clear()
         if self.is_open:
             self.close_with(POLICY_VIOLATION, reason)
         else:
             self.transport.abort()
-        self._is_cut = True
-        self._unread.clear()
 
     async def receive(self) -> ASGIReceiveEvent:
         message = await super().receive()

@@ -199,7 +199,7 @@ class HttpExchange:
             raise HttpError(401, message, "UNAUTHENTICATED", headers=((b"www-authenticate", b"Bearer"),))
         connection = self._scope.get("extensions", {}).get(CONNECTION)
         if connection is not None:
-            connection.admit()  # its limits are those of the token from now on
+            connection.admit(caller.project_id)  # its limits are those of the token from now on
         return caller
 
     async def check_rate(self, caller: Caller) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import MutableMapping
 from dataclasses import replace
 from typing import Any, Protocol
+from uuid import UUID
 
 import structlog
 from graphql import GraphQLError, OperationType
@@ -43,7 +44,7 @@ class SocketTransport(Protocol):
     @property
     def is_open(self) -> bool: ...
 
-    def admit(self) -> None: ...
+    def admit(self, project_id: UUID) -> None: ...
 
     def write(self, start: bytes, rest: bytes) -> None: ...
 
@@ -156,7 +157,7 @@ class Socket:
             self.caller = caller
             self._caller_ids = caller_ids(message.payload or {})
             self._state = "admitted"
-            self.transport.admit()
+            self.transport.admit(caller.project_id)
             self._send(ACK)
 
     async def _subscribe(self, message: ClientMessage) -> None:

@@ -13,7 +13,9 @@ import psutil
 import pytest
 from structlog.testing import capture_logs
 
-from server.http.connection_limits import DESCRIPTORS_RESERVED_MIN, ConnectionLimits, connections_max
+from server.clock import new_id
+from server.http.connection_limits import DESCRIPTORS_RESERVED_MIN, ConnectionLimits, Visit, connections_max
+from server.http.protocols import HEADERS_MAX, BoundedHttpProtocol
 from server.http.websocket import FRAGMENTS_MAX, FRAMES_BEFORE_ADMISSION
 from tests.server.auth.test_tokens import counted
 from tests.server.graphql.transports.test_hostile_clients import Line, code_of, line
@@ -199,6 +201,101 @@ async def test_too_many_or_too_long_headers_are_answered(api: Api, headers: list
         else:
             assert (status, code_of(body)) == (431, "HEAD_TOO_LARGE")
             assert await wide.ends()
+
+
+async def test_a_head_of_many_short_lines_is_refused_before_it_ends(api: Api):
+    """As tuples of Python they take 25 times their bytes."""
+    async with line(api.server) as many:
+        many.send(get(api.server).removesuffix(b"\r\n") + b"x: y\r\n" * (HEADERS_MAX + 1))
+        status, _, body = await many.answer()
+        assert (status, code_of(body)) == (431, "HEAD_TOO_LARGE")
+
+
+async def test_bytes_that_wait_in_all_connections_of_an_address_are_limited(api: Api, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("server.http.connection_limits.WAITING_PER_OWNER_MAX", 40_000)
+    head = get(api.server).removesuffix(b"\r\n") + b"x: " + b"y" * 7_000 + b"\r\nz: " + b"y" * 7_000
+    async with contextlib.AsyncExitStack() as stack:
+        server = await stack.enter_async_context(serving(api.server.runtime.database_url, api.server.simulator))
+        over_http = [await stack.enter_async_context(line(server)) for _ in range(2)]
+        over_socket = await stack.enter_async_context(bare_socket(server))
+        for some in over_http:
+            some.send(head)
+        over_socket.send(frame(1, b"x" * 14_000)[:-1])
+        assert await close_code(over_socket) == 1008
+        async with line(server) as small:  # of the same address
+            small.send(get(server))
+            assert (await small.answer())[0] == 200
+        third = await stack.enter_async_context(line(server))
+        third.send(head)
+        status, _, body = await third.answer()
+        assert (status, code_of(body)) == (503, "TOO_MANY_CONNECTIONS")
+
+        over_http[0].writer.close()
+        await over_http[0].writer.wait_closed()
+
+        async def has_room() -> bool:
+            async with line(server) as fourth, line(server) as small:
+                fourth.send(head)
+                small.send(get(server))
+                await small.answer()  # by now the head has been read
+                fourth.send(b"\r\n\r\n")
+                return (await fourth.answer())[0] == 200
+
+        await until(has_room)
+
+
+async def test_a_pipelining_client_has_one_request_ahead(api: Api, monkeypatch: pytest.MonkeyPatch):
+    """Each that is parsed takes some kilobytes, and the shortest one has 26 bytes."""
+    longest = 0
+    hold_reading = BoundedHttpProtocol._hold_reading
+
+    def noting(protocol: BoundedHttpProtocol) -> None:
+        nonlocal longest
+        longest = max(longest, len(protocol.pipeline))
+        hold_reading(protocol)
+
+    monkeypatch.setattr(BoundedHttpProtocol, "_hold_reading", noting)
+    async with line(api.server) as some:
+        some.send(get(api.server) * 50)
+        assert [(await some.answer())[0] for _ in range(50)] == [200] * 50
+    assert longest == 1
+
+
+def test_a_project_has_a_quarter_of_all_connections():
+    """Beyond it, its callers' connections stay those of their address."""
+    limits = ConnectionLimits(strangers_per_address=2, most=8)
+    project, visits = new_id(), list[Visit]()
+    for address in "aabbcc":
+        assert limits.enter(address)
+        visits.append(Visit(limits, address))
+        visits[-1].admit(project)
+        visits[-1].admit(project)
+    assert [limits.enter(address) for address in "abc"] == [True, False, False]
+    for visit in visits:
+        visit.end()
+        visit.end()
+    assert limits.open == 1
+    assert [limits.enter(address) for address in "bbb"] == [True, True, False]
+
+
+def test_waiting_bytes_follow_a_connection_to_its_project_and_to_the_next_client(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("server.http.connection_limits.WAITING_PER_OWNER_MAX", 10_000)
+    limits = ConnectionLimits(strangers_per_address=0)
+    first, second = Visit(limits, "a"), Visit(limits, "a")
+    assert first.hold(9_000)
+    assert second.hold(4_000)  # few are never refused
+    assert not second.hold(5_000)
+    assert second.hold(4_500)  # it has become less
+    first.admit(new_id())
+    assert second.hold(5_500)
+    assert second.pass_to("b")
+    assert Visit(limits, "a").hold(9_500)
+    assert not first.hold(11_000)
+    monkeypatch.setattr("server.http.connection_limits.WAITING_MAX", 22_000)
+    third = Visit(limits, "c")
+    assert not third.hold(5_000)
+    first.end()
+    assert third.hold(5_001)
 
 
 async def test_strangers_of_one_address_are_limited_and_callers_are_not_counted(api: Api):
