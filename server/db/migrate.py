@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -29,6 +30,7 @@ OLDEST_CODE = "oldest code: "
 FIRST_ROLLING_RELEASE = "0006"  # the first release that can run beside its successor
 
 
+@cache  # a readiness check asks, and reading the folder holds the event loop for 10 ms
 def known_head() -> str:
     """The newest revision this code has."""
     head = ScriptDirectory.from_config(_config()).get_current_head()
@@ -139,7 +141,12 @@ def _refuse_newer(revision: str) -> None:
 
 
 def _is_known(revision: str) -> bool:
-    return revision in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    return revision in _known_revisions()
+
+
+@cache
+def _known_revisions() -> frozenset[str]:
+    return frozenset(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
 
 
 async def _oldest_code(connection: AsyncConnection) -> str | None:

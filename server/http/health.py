@@ -12,6 +12,7 @@ from starlette.responses import Response
 from server.db.migrate import check_is_current
 from server.db.outages import DATABASE_ERRORS
 from server.errors import StartupProblem
+from server.http.shared_responses import SharedResponse
 from server.novita.transport.circuit_breaker import BreakerState
 from server.queue.queries import count_workers
 from server.runtime import Runtime
@@ -56,8 +57,12 @@ class Readiness:
             self._optional["workers"] = self._workers
         else:
             self._required["jobs"] = self._jobs
+        self._shared = SharedResponse(self._check)
 
     async def answer(self, _request: Request) -> Response:
+        return await self._shared.get()
+
+    async def _check(self) -> Response:
         names = [*self._required, *self._optional]
         checks = [*self._required.values(), *self._optional.values()]
         problems = dict(zip(names, await asyncio.gather(*(_with_timeout(check) for check in checks)), strict=True))

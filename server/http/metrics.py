@@ -22,6 +22,8 @@ from starlette.responses import Response
 from server.auth.wrong_tokens import TooManyWrongTokens
 from server.db.outages import is_database_unavailable
 from server.graphql.service import GraphQLService
+from server.graphql.transports.handshake import address_of
+from server.http.shared_responses import SharedResponse
 from server.novita.transport.circuit_breaker import BreakerState
 from server.queue import metrics
 from server.queue.queries import job_stats
@@ -208,6 +210,7 @@ class MetricsEndpoint:
         self._missing = 0
         self._overdue = 0.0
         self._count_again_at = 0.0
+        self._shared = SharedResponse(self._scrape)
 
     async def answer(self, request: Request) -> Response:
         if not self._runtime.settings.is_loopback and not await self._is_allowed(request):
@@ -216,6 +219,9 @@ class MetricsEndpoint:
                 401,
                 {"www-authenticate": "Bearer"},
             )
+        return await self._shared.get()
+
+    async def _scrape(self) -> Response:
         figures = await self._read()
         own = CollectorRegistry(auto_describe=False)
         own.register(
@@ -227,9 +233,8 @@ class MetricsEndpoint:
         kind, _, secret = request.headers.get("authorization", "").partition(" ")
         if kind.lower() != "bearer":
             return False
-        address = request.client.host if request.client else ""
         try:
-            caller = await self._runtime.tokens.caller_of(secret.strip(), address=address)
+            caller = await self._runtime.tokens.caller_of(secret.strip(), address=address_of(request.scope))
         except TooManyWrongTokens:
             return False
         return caller is not None and await self._runtime.projects.is_server_project(caller.project_id)

@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import CheckConstraint, Connection
 
 from server.db.database import Database
@@ -159,6 +160,19 @@ async def test_the_present_revision_is_known(migrated_url: str):
     database = Database(migrated_url, pool_size=1)
     try:
         assert await current_revision(database) == known_head()
+    finally:
+        await database.close()
+
+
+async def test_a_second_check_reads_the_folder_of_migrations_no_more(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    """It would hold the event loop for tens of milliseconds at every readiness check."""
+    database = Database(migrated_url, pool_size=1)
+    try:
+        await check_is_current(database)
+        monkeypatch.setattr(ScriptDirectory, "from_config", None)
+        await check_is_current(database)
     finally:
         await database.close()
 

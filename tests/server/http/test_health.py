@@ -1,5 +1,6 @@
 """`/readyz` and `fleet` show what the server lacks: workers, Redis, the provider."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +10,8 @@ from pydantic import SecretStr
 
 from server.cache.redis import PAUSE
 from server.clock import new_id
+from server.http.shared_responses import AT_ONCE
+from tests.server.auth.test_tokens import counted
 from tests.server.cache.test_redis import BINARY, Redis
 from tests.server.cache.test_redis import redis as redis
 from tests.support.api_server import Server, serving
@@ -84,3 +87,28 @@ async def test_lost_redis_is_shown_until_it_is_back(world: World, redis: Redis):
 
         await until(is_back, within=10 * PAUSE.total_seconds())
         assert await warnings(server, world) == []
+
+
+@pytest.mark.parametrize(("path", "statement"), [("/readyz", "SELECT 1"), ("/metrics", "FROM operation")])
+async def test_many_requests_at_once_share_what_they_read(world: World, path: str, statement: str):
+    """They need no token, so without this a stranger could keep all connections to the database busy."""
+    async with served(world) as server:
+
+        async def ask() -> int:
+            async with server.http.get(f"http://{server.address}{path}") as response:
+                await response.read()
+                return response.status
+
+        with counted(server.runtime.database) as statements:
+            assert await asyncio.gather(*(ask() for _ in range(100))) == [200] * 100
+
+    assert 1 <= len([each for each in statements if statement in each]) < 20
+
+
+async def test_readiness_is_that_of_now_also_after_many_requests(world: World):
+    await start_worker(world)
+    async with served(world) as server:
+        for _ in range(AT_ONCE + 2):
+            assert (await readiness(server))[1]["workers"] == "ok"
+        await world.execute("DELETE FROM job_worker")
+        assert (await readiness(server))[1]["workers"] == "no worker is alive; accepted work waits"
