@@ -39,7 +39,8 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
 }
 ASSET_HEADERS = {**HEADERS, "cache-control": "public, max-age=31536000, immutable"}
-COMPRESSED_MAX = 200  # files; a build has a few dozen, and only a developer makes many builds
+FILES_MAX = 400  # in memory, plain and compressed; a build has a few dozen, and only a developer makes many builds
+PIECE = 16 * 1024  # bytes that are written at once: a client that reads nothing costs little more
 
 
 class BuildStatus(StrEnum):
@@ -63,7 +64,7 @@ class Pages:
         self._development = development or Development()
         self._is_loopback = is_loopback
         self.offers_login = False
-        self._compressed: dict[tuple[Path, int], bytes] = {}
+        self._contents: dict[tuple[Path, int, bool], asyncio.Task[bytes]] = {}
 
     def routes(self) -> list[Route]:
         return [
@@ -136,23 +137,42 @@ class Pages:
             if file is None:
                 return Response("There is no such file.", status_code=404, media_type="text/plain", headers=HEADERS)
             headers = {**ASSET_HEADERS, "vary": "accept-encoding"}
-            if "gzip" in request.headers.get("accept-encoding", ""):
-                content, headers["content-encoding"] = await self._gzipped(file), "gzip"
-            else:
-                content = file.read_bytes()
+            is_compressed = "gzip" in request.headers.get("accept-encoding", "")
+            if is_compressed:
+                headers["content-encoding"] = "gzip"
             kind = MEDIA_TYPES.get(file.suffix, "application/octet-stream")
-            return Response(content, media_type=kind, headers=headers)
+            return ResponseInPieces(await self._content(file, is_compressed), media_type=kind, headers=headers)
 
         return answer
 
-    async def _gzipped(self, file: Path) -> bytes:
-        key = (file, file.stat().st_mtime_ns)
-        if key not in self._compressed:
-            content = await asyncio.to_thread(gzip.compress, file.read_bytes(), 6)
-            if len(self._compressed) >= COMPRESSED_MAX:
-                self._compressed.clear()
-            self._compressed[key] = content
-        return self._compressed[key]
+    async def _content(self, file: Path, is_compressed: bool) -> bytes:
+        """One copy for all clients that are reading it."""
+        key = (file, file.stat().st_mtime_ns, is_compressed)
+        if key not in self._contents:
+            if len(self._contents) >= FILES_MAX:
+                self._contents.clear()
+            self._contents[key] = asyncio.create_task(asyncio.to_thread(_read, file, is_compressed))
+        try:
+            return await asyncio.shield(self._contents[key])
+        except OSError:
+            self._contents.pop(key, None)
+            raise
+
+
+class ResponseInPieces(Response):
+    """The next piece is written when the client has read of those before it."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        body = memoryview(self.body)
+        for start in range(0, len(body), PIECE):
+            await send({"type": "http.response.body", "body": bytes(body[start : start + PIECE]), "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _read(file: Path, is_compressed: bool) -> bytes:
+    content = file.read_bytes()
+    return gzip.compress(content, 6) if is_compressed else content
 
 
 def _first(places: tuple[Path, ...], name: str) -> Path | None:

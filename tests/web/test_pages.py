@@ -1,14 +1,18 @@
 """Which requests get the development token with the page, and what is served without a built page."""
 
+import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
 import pytest
 from starlette.applications import Starlette
+from starlette.types import Message
 
 from server.http import pages
-from server.http.pages import BuildStatus, Development, Pages
+from server.http.pages import PIECE, BuildStatus, Development, Pages
+from tests.support.waiting import until
 
 SECRET = "pl_" + "x" * 43
 
@@ -100,6 +104,41 @@ async def test_assets_are_kept_for_ever_and_come_compressed(client: httpx2.Async
     assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert answer.text == plain.text == "1;" * 1000
     assert int(answer.headers["content-length"]) < 100
+
+
+async def test_a_file_is_read_once_for_all_and_written_as_far_as_each_reads(built: Path):
+    """A stranger may ask for the largest file over hundreds of connections and read nothing."""
+    size = 4 * 1024 * 1024
+    (built / "assets" / "large-abc.js").write_bytes(b"1;" * (size // 2))
+    app = Starlette(routes=Pages().routes())
+    sent: list[int] = []
+
+    async def read_until_stalled(message: Message) -> None:
+        sent.append(len(message.get("body", b"")))
+        if len(sent) % 3 == 0:
+            await asyncio.Event().wait()
+
+    scope = {
+        "type": "http", "method": "GET", "path": "/assets/large-abc.js", "query_string": b"", "headers": [],
+        "root_path": "", "http_version": "1.1",
+    }  # fmt: skip
+    tracemalloc.start()
+    waiting: list[asyncio.Task[None]] = []
+    try:
+        for number in range(20):
+            waiting.append(asyncio.create_task(app(dict(scope), _nothing, read_until_stalled)))
+            await until(lambda reached=3 * (number + 1): len(sent) == reached)
+        assert tracemalloc.get_traced_memory()[0] < 2 * size
+    finally:
+        tracemalloc.stop()
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    assert 0 < max(sent) <= PIECE
+
+
+async def _nothing() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
 
 
 @pytest.mark.parametrize("name", ["nothing.js", "..%2fsecret.txt", ".hidden", "%2e%2e/secret.txt"])
