@@ -160,10 +160,11 @@ class Runtime:
         self.database.on_invalidate = self.provider_reader.forget
         self.webhook_key = find_key(settings.webhook_signing_key, settings.pilotlight_home)
         self.cipher = Cipher.of(settings.encryption_key)
+        self.wrong_tokens = WrongTokens(settings.wrong_token_limit)
         self.tokens = Tokens(
             self.database,
             self.notifier,
-            wrong_tokens=WrongTokens(settings.wrong_token_limit),
+            wrong_tokens=self.wrong_tokens,
             is_loopback=settings.is_loopback,
         )
         self.projects = Projects(self.database)

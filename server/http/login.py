@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Awaitable, Callable
 from hmac import compare_digest
 from html import escape
 
@@ -13,13 +14,16 @@ from starlette.routing import Route
 
 from server.auth.oidc import LoginFailed, LoginRequest, OidcClient, OpenIdProvider
 from server.auth.sessions import begin_session, end_session, role_of
+from server.auth.wrong_tokens import TooManyWrongTokens
 from server.clock import now
 from server.config import Settings
 from server.db.outages import DATABASE_ERRORS
 from server.errors import StartupProblem
 from server.graphql.transports.cookies import SessionCookie
+from server.graphql.transports.handshake import address_of
 from server.runtime import Runtime
 
+SUCCEEDED = 303  # See Other: the next step is elsewhere
 LOGIN_TTL = 600  # seconds that a person may take at the OpenID provider
 DIGEST_PURPOSE = b"login "
 NO_STORE = {"cache-control": "no-store"}
@@ -44,14 +48,30 @@ class Login:
         if self._provider is None:
             return []
         return [
-            Route("/login", self._begin, methods=["GET"]),
-            Route("/login/callback", self._finish, methods=["GET"]),
+            Route("/login", self._limited(self._begin), methods=["GET"]),
+            Route("/login/callback", self._limited(self._finish), methods=["GET"]),
             Route("/logout", self._end, methods=["POST"]),
         ]
 
     async def close(self) -> None:
         if self._provider is not None:
             await self._provider.close()
+
+    def _limited(self, step: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """Steps that fail count as wrong tokens of their address: each costs a request to the OpenID provider."""
+
+        async def answer(request: Request) -> Response:
+            address = address_of(request.scope)
+            try:
+                self._runtime.wrong_tokens.take(address)
+            except TooManyWrongTokens as refusal:
+                return _too_many(refusal)
+            response = await step(request)
+            if response.status_code == SUCCEEDED:
+                self._runtime.wrong_tokens.give_back(address)
+            return response
+
+        return answer
 
     async def _begin(self, request: Request) -> Response:
         """Send the browser to the OpenID provider, with a cookie that only this login's callback fits to."""
@@ -62,8 +82,8 @@ class Login:
             await self._runtime.seals.load()
             address = await self._provider.authorization_url(login)
         except (LoginFailed, *DATABASE_ERRORS) as error:
-            return _problem(error, 503)
-        response = RedirectResponse(address, status_code=303, headers=NO_STORE)
+            return _problem(_words_of(error), 503)
+        response = RedirectResponse(address, status_code=SUCCEEDED, headers=NO_STORE)
         project = request.query_params.get("project", "")[:100]
         kept = [login.state, login.nonce, login.verifier, project, int(now().timestamp()) + LOGIN_TTL]
         response.set_cookie(value=self._seal(orjson.dumps(kept)), max_age=LOGIN_TTL, **self._cookie.login_attributes)
@@ -82,15 +102,15 @@ class Login:
             may = role_of(person, self._settings.group_roles, project or None)
             async with self._runtime.database.write() as session:
                 secret = await begin_session(session, person, may, lifetime=self._settings.session_lifetime)
-            response: Response = RedirectResponse("/", status_code=303, headers=NO_STORE)
+            response: Response = RedirectResponse("/", status_code=SUCCEEDED, headers=NO_STORE)
             lifetime = int(self._settings.session_lifetime.total_seconds())
             response.set_cookie(value=secret, max_age=lifetime, **self._cookie.attributes)
             log.info("login.done", project=may.project, role=may.role)
         except LoginFailed as error:
             log.warning("login.refused", reason=str(error))
-            response = _problem(error, 403)
+            response = _problem(_words_of(error), 403)
         except DATABASE_ERRORS as error:
-            response = _problem(error, 503)
+            response = _problem(_words_of(error), 503)
         response.set_cookie(value="", max_age=0, **self._cookie.login_attributes)
         return response
 
@@ -101,9 +121,14 @@ class Login:
         secret = self._cookie.secret_of(dict(request.scope["headers"]))
         if secret is None:
             return Response("There is no session.", status_code=401, media_type="text/plain", headers=NO_STORE)
-        async with self._runtime.database.write() as session:
-            await end_session(session, secret)
-        self._runtime.tokens.forget()
+        try:
+            caller = await self._runtime.tokens.caller_of(secret, address=address_of(request.scope))
+        except TooManyWrongTokens as refusal:
+            return _too_many(refusal)
+        if caller is not None:  # else it is over, or was never begun
+            async with self._runtime.database.write() as session:
+                await end_session(session, secret)
+            self._runtime.tokens.forget()
         response = Response(status_code=204, headers=NO_STORE)
         response.set_cookie(value="", max_age=0, **self._cookie.attributes)
         return response
@@ -151,10 +176,18 @@ def provider_of(settings: Settings) -> OpenIdProvider | None:
     )
 
 
-def _problem(error: BaseException, status: int) -> Response:
-    text = str(error) if isinstance(error, LoginFailed) else "The database can't be reached at the moment."
+def _too_many(refusal: TooManyWrongTokens) -> Response:
+    return _problem("Too many logins from your address have failed. Try again later.", 429, refusal.wait_ms)
+
+
+def _words_of(error: BaseException) -> str:
+    return str(error) if isinstance(error, LoginFailed) else "The database can't be reached at the moment."
+
+
+def _problem(text: str, status: int, wait_ms: int = 0) -> Response:
     page = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Pilotlight</title>
 <h1>You are not logged in</h1><p>{escape(text)}</p>
 <p><a href="/login">Log in again</a> or go to <a href="/">Pilotlight</a>.</p>
 </html>"""
-    return Response(page, status_code=status, media_type="text/html", headers=NO_STORE)
+    headers = {**NO_STORE, "retry-after": str(-(-wait_ms // 1000))} if wait_ms else NO_STORE
+    return Response(page, status_code=status, media_type="text/html", headers=headers)

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import aiohttp
 import pytest
 
+from server.auth.wrong_tokens import WrongTokens
 from server.config import Settings
 from server.errors import StartupProblem
 from server.http.login import provider_of
@@ -150,6 +151,23 @@ async def test_a_callback_that_does_not_fit_redeems_nothing(
 
     assert (status, reason in text, "<script" in text) == (403, True, False)
     assert len(served[1].redeemed) == before
+
+
+async def test_logins_that_fail_are_limited_per_address(served: tuple[Server, Forger], monkeypatch: pytest.MonkeyPatch):
+    """Each would cost a request to the OpenID provider, and a line in the log."""
+    server, forging = served
+    monkeypatch.setattr(server.runtime, "wrong_tokens", WrongTokens(3))
+    assert [(await log_in(served, changed()))[0] for _ in range(5)] == [303] * 5
+    assert [(await log_in(served, no_token))[0] for _ in range(3)] == [403] * 3
+
+    redeemed = len(forging.redeemed)
+    async with aiohttp.ClientSession() as http:
+        for path in ("/login", "/login/callback?code=c&state=s"):
+            address = f"{server.runtime.settings.public_url}{path}"
+            async with http.get(address, allow_redirects=False) as response:
+                assert response.status == 429
+                assert 0 < int(response.headers["retry-after"]) <= 20
+    assert len(forging.redeemed) == redeemed
 
 
 def test_half_of_the_settings_is_refused_at_start():

@@ -12,6 +12,7 @@ import aiohttp
 import orjson
 import pytest
 
+from tests.server.auth.test_tokens import counted
 from tests.server.login.providers import node_provider
 from tests.support.api_server import Server, serving
 from tests.support.databases import DatabaseMaker
@@ -193,6 +194,15 @@ async def test_logging_out_ends_the_session_and_its_websockets(browser: Browser)
         assert closed.data == 4403
     cookie = f"pilotlight_session={secret}"
     assert (await browser.ask(cookie=cookie, **browser.page))[0] == 401
+
+
+async def test_logging_out_without_a_session_writes_nothing(browser: Browser):
+    cookie = {"cookie": f"pilotlight_session=pls_{'x' * 43}", **browser.page}
+    with counted(browser.server.runtime.database) as statements:
+        async with browser.http.post(f"{browser.origin}/logout", headers=cookie) as response:
+            assert response.status == 204
+
+    assert [each for each in statements if "UPDATE" in each] == []
 
 
 async def test_an_expired_session_is_refused(browser: Browser):
