@@ -162,7 +162,10 @@ class Tokens:
 
     async def _limited_lookup(self, key: bytes, address: str) -> Caller | None:
         if key in self._known:
-            return await self._shared_lookup(key)
+            caller = await self._shared_lookup(key)
+            if caller is None:
+                self._known.pop(key, None)  # revoked or expired: from now on it is a wrong one
+            return caller
         self._wrong_tokens.take(address)
         caller = await self._shared_lookup(key)
         if caller is not None:

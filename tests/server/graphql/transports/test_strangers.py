@@ -353,6 +353,20 @@ async def test_wrong_tokens_are_limited_per_address_before_a_query_is_spent(api:
         assert (await server.ask("{ __typename }", token=api.token)).status == 200
 
 
+async def test_a_revoked_token_is_a_wrong_one(api: Api):
+    url, simulator = api.server.runtime.database_url, api.server.simulator
+    async with serving(url, simulator, wrong_token_limit=2) as server:
+        token, caller = await api.world.new_token()
+        assert (await server.ask("{ __typename }", token=token)).status == 200
+        await api.world.execute("UPDATE token SET revoked_at = now() WHERE id = $1", caller.token_id)
+        server.runtime.tokens.forget()
+        statuses = [(await server.ask("{ __typename }", token=token)).status for _ in range(4)]
+        assert statuses == [401, 401, 401, 429]  # it was known once
+        with counted(server.runtime.database) as statements:
+            assert (await server.ask("{ __typename }", token=token)).status == 429
+            assert [each for each in statements if "FROM token" in each] == []
+
+
 async def test_a_client_that_leaves_takes_its_waiting_requests_with_it(api: Api):
     """uvicorn tells only the last request: a stream with another request behind it was served for ever."""
     second = timedelta(seconds=1)  # it is not read from, so that it has left is noticed by a ping
