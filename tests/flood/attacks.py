@@ -8,6 +8,8 @@ import contextlib
 import gzip
 import itertools
 import os
+import re
+import resource
 import socket
 import struct
 import sys
@@ -15,10 +17,12 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from urllib.request import Request, urlopen
 
 import orjson
 
 STALLED = 0.5  # seconds without progress after which a flooder starts anew
+CROWD = 900  # connections of one address: nearly as many as STRANGERS_PER_ADDRESS allows
 CONNECTS_PER_SECOND, CONNECTS_AT_ONCE = 10_000, 500
 
 
@@ -157,6 +161,72 @@ async def _push(attack: Attack, size: int, first: bytes, piece: bytes) -> None:
     await attack.crowd(size, client)
 
 
+async def waiting_bytes(attack: Attack) -> None:
+    """As many connections as an address may have, each with as much that waits as the server takes."""
+    head = attack.get("/graphql").removesuffix(b"\r\n") + b"x: y\r\n" * 10_000
+    first = frame(1, b"x" * 65_535)
+    kinds = itertools.cycle(
+        [(b"", attack.get("/healthz") * 7_000), (b"", head), (attack.upgrade(), first[:-1]), (attack.upgrade(), b"")]
+    )
+
+    async def client() -> None:
+        opening, piece = next(kinds)
+        line = await attack.connect(opening, small_window=True)
+        try:
+            await line.send(piece)
+            await asyncio.sleep(attack.until - time.monotonic())
+        except TimeoutError:
+            attack.count("not read any more")
+            await asyncio.sleep(attack.until - time.monotonic())
+        finally:
+            line.close()
+
+    await attack.crowd(CROWD, client)
+
+
+async def unread_pages(attack: Attack) -> None:
+    """The largest file of the web pages, asked for and not read."""
+    request = attack.get(await asyncio.to_thread(_largest_file, f"http://{attack.host}:{attack.port}"))
+
+    async def client() -> None:
+        line = await attack.connect(request, small_window=True)
+        try:
+            await asyncio.sleep(attack.until - time.monotonic())
+        finally:
+            line.close()
+
+    await attack.crowd(CROWD, client)
+
+
+def _largest_file(server: str) -> str:
+    """Of those that the pages name, if they are built."""
+
+    def fetched(path: str) -> bytes:
+        with urlopen(Request(server + path, headers={"accept": "text/html"})) as response:  # loopback
+            return response.read()
+
+    pages = [fetched(path).decode() for path in ("/", "/graphql")]
+    names = {"/", *re.findall(r'(?:src|href)="(/[^"]+)"', "".join(pages))}
+    return max(names, key=lambda name: len(fetched(name)))
+
+
+async def readiness(attack: Attack) -> None:
+    """The health checks that read the database, asked for without a pause."""
+
+    async def client() -> None:
+        line = await attack.connect()
+        try:
+            while attack.is_on:
+                await line.send(attack.get("/readyz"))
+                while b'"checks"' not in await line.read():
+                    pass
+                attack.count("answered")
+        finally:
+            line.close()
+
+    await attack.crowd(50, client)
+
+
 async def large_headers(attack: Attack) -> None:
     """Requests and handshakes with header lines above 8 KiB, or with hundreds of headers."""
     lines = ("x: " + "y" * 9000, *[f"x-{n}: y" for n in range(200)])
@@ -278,6 +348,9 @@ ATTACKS = {
         pipelining,
         pings_of_a_stranger,
         pings_with_a_token,
+        waiting_bytes,
+        unread_pages,
+        readiness,
         large_headers,
         slow_headers,
         slow_bodies,
@@ -290,6 +363,8 @@ ATTACKS = {
 
 async def main(name: str, host: str, port: str, seconds: str) -> None:
     os.nice(10)  # an attacker has a machine of its own
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     attack = Attack(host, int(port), float(seconds), os.environ["TOKEN"])
     await ATTACKS[name](attack)
     sys.stdout.write(orjson.dumps(attack.counts).decode() + "\n")
