@@ -63,6 +63,13 @@ def test_processes_have_longer_to_stop_than_they_take():
         assert int(wait[1]) > Settings().shutdown_timeout.total_seconds()
 
 
+def test_a_restart_of_the_migration_restarts_no_process():
+    """systemd passes a restart on to units that require the restarted one; an upgrade migrates while processes run."""
+    for name in ("pilotlight-api@.service", "pilotlight-worker@.service"):
+        unit = (VM / name).read_text()
+        assert re.findall(r"(?m)^(\w+)=.*pilotlight-migrate", unit) == ["After", "Wants"]
+
+
 def free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
