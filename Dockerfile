@@ -14,7 +14,7 @@ FROM python:3.13-slim-bookworm AS build
 WORKDIR /src
 RUN pip install --no-cache-dir uv==0.13.7 && python -m venv /opt/pilotlight
 COPY requirements.lock pyproject.toml README.md LICENSE alembic.ini ./
-RUN uv pip install --no-cache --python /opt/pilotlight/bin/python --require-hashes -r requirements.lock
+RUN uv pip install --no-cache --compile-bytecode --python /opt/pilotlight/bin/python --require-hashes -r requirements.lock
 COPY server server
 COPY schema schema
 COPY migrations migrations
@@ -22,7 +22,7 @@ COPY client/pilotlight_client client/pilotlight_client
 COPY web/scripts/wheel.py web/scripts/wheel.py
 COPY --from=web /src/web/dist web/dist
 COPY --from=web /src/web/graphiql/dist web/graphiql/dist
-RUN uv pip install --no-cache --python /opt/pilotlight/bin/python --no-deps --no-build-isolation .
+RUN uv pip install --no-cache --compile-bytecode --python /opt/pilotlight/bin/python --no-deps --no-build-isolation .
 
 FROM python:3.13-slim-bookworm
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/pilotlight pilotlight
