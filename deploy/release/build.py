@@ -1,10 +1,11 @@
-"""Builds wheel, source archive, software bill of materials and checksums of a commit, and checks them.
+"""Builds wheels, source archives, bills of materials and checksums of server and client from a commit, and checks them.
 
     python deploy/release/build.py                 of HEAD, into dist/
     python deploy/release/build.py --once          without the second build that shows that it is reproducible
 
 Everything is built in a fresh clone, so nothing that is not committed gets in. The wheel is then installed into an
-empty environment, and `pilotlight up` of it has to serve the dashboard.
+empty environment, and `pilotlight up` of it has to serve the dashboard; the client's wheel, in an environment of its
+own, has to read from it.
 """
 
 import argparse
@@ -16,9 +17,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import urllib.request
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +40,8 @@ def main() -> None:
         built = build(Path(folder) / "one")
         if not options.once:
             compare(built, build(Path(folder) / "two"))
-        try_out(next(file for file in built if file.suffix == ".whl"), Path(folder))
+        wheels = {file.name.partition("-")[0]: file for file in built if file.suffix == ".whl"}
+        try_out(wheels["pilotlight"], wheels["pilotlight_client"], Path(folder))
         collect(built, options.output)
 
 
@@ -46,16 +50,25 @@ def build(clone: Path) -> list[Path]:
     run("git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(clone))
     commit = run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
     run("git", "checkout", "--quiet", commit, cwd=clone)
+    check_schema(clone / "schema")
     # Times in the archives are those of the commit, so that the same commit gives the same bytes.
     environment = {"SOURCE_DATE_EPOCH": run("git", "log", "-1", "--format=%ct", cwd=clone).strip()}
     run(sys.executable, "-m", "server.cli.build_pages", cwd=clone, env={"PYTHONPATH": str(clone)})
-    run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", cwd=clone, env=environment)
     output = clone / "dist"
+    for project in (clone, clone / "client"):
+        hatchling = (sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", str(output))
+        run(*hatchling, cwd=project, env=environment)
     version = re.search(r'(?m)^version = "(.+)"$', (clone / "pyproject.toml").read_text())
     if version is None:
         raise SystemExit("pyproject.toml has no version")
     write_sboms(clone, output, version[1])
     return sorted(file for file in output.iterdir() if file.is_file())
+
+
+def check_schema(folder: Path) -> None:
+    """Later changes are compared with released.graphql: it has to be the schema of this release."""
+    if (folder / "schema.graphql").read_bytes() != (folder / "released.graphql").read_bytes():
+        raise SystemExit("released.graphql is not the schema of this commit: run `make schema-release` and commit it")
 
 
 def write_sboms(clone: Path, output: Path, version: str) -> None:
@@ -72,25 +85,40 @@ def write_sboms(clone: Path, output: Path, version: str) -> None:
 
 
 def compare(one: list[Path], two: list[Path]) -> None:
-    different = [file.name for file, other in zip(one, two, strict=True) if digest(file) != digest(other)]
+    different = [(file, other) for file, other in zip(one, two, strict=True) if digest(file) != digest(other)]
     if different:
-        raise SystemExit(f"a second build gave other bytes: {', '.join(different)}")
+        lines = [f"{file.name}: {', '.join(differing_members(file, other))}" for file, other in different]
+        raise SystemExit("\n".join(["a second build gave other bytes:", *lines]))
     print(f"reproducible: {len(one)} files have the same bytes in two builds")
 
 
-def try_out(wheel: Path, folder: Path) -> None:
-    """Install the wheel alone, and look at what `pilotlight up` serves."""
-    environment, home = folder / "environment", folder / "home"
-    run(UV, "venv", "--quiet", "--python", sys.executable, str(environment))
-    run(UV, "pip", "install", "--quiet", "--python", str(environment / "bin/python"), str(wheel))
-    ready = folder / "ready.json"
+def differing_members(one: Path, two: Path) -> list[str]:
+    """The names of what two archives do not have in common, at most twenty."""
+    before, after = members(one), members(two)
+    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))[:20]
+
+
+def members(file: Path) -> dict[str, bytes]:
+    if file.suffix == ".whl":
+        with zipfile.ZipFile(file) as wheel:
+            return {name: wheel.read(name) for name in wheel.namelist()}
+    if file.suffix != ".gz":
+        return {}
+    with tarfile.open(file) as archive:
+        opened = {member.name: archive.extractfile(member) for member in archive if member.isfile()}
+        return {name: content.read() for name, content in opened.items() if content is not None}
+
+
+def try_out(wheel: Path, client: Path, folder: Path) -> None:
+    """Install each wheel alone; look at what `pilotlight up` serves, and read from it with the client."""
+    server, ready = environment_with(wheel, folder / "server"), folder / "ready.json"
     command = [
-        str(environment / "bin/pilotlight"),
+        str(server / "pilotlight"),
         "up",
         "--port",
         "0",
         "--home",
-        str(home),
+        str(folder / "home"),
         "--ready-file",
         str(ready),
     ]
@@ -105,12 +133,23 @@ def try_out(wheel: Path, folder: Path) -> None:
             raise SystemExit("the installed wheel serves no dashboard")
         urllib.request.urlopen(address + script[1], timeout=10).read()
         print(f"the wheel alone: {wheel.name} serves the dashboard")
+        alone = environment_with(client, folder / "client")
+        reads = "from pilotlight_client import Pilotlight\nwith Pilotlight() as client: print(len(client.products()))"
+        products = run(str(alone / "python"), "-c", reads, cwd=folder, env={"PILOTLIGHT_HOME": str(folder / "home")})
+        print(f"the client alone: {client.name} lists {products.strip()} products")
     except BaseException:
         sys.stderr.write((folder / "up.log").read_text()[-3000:])
         raise
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
+
+
+def environment_with(wheel: Path, environment: Path) -> Path:
+    """The folder of programs of a new environment."""
+    run(UV, "venv", "--quiet", "--python", sys.executable, str(environment))
+    run(UV, "pip", "install", "--quiet", "--python", str(environment / "bin/python"), str(wheel))
+    return environment / "bin"
 
 
 def wait_until_ready(process: subprocess.Popen[bytes], ready: Path) -> str:
