@@ -7,6 +7,7 @@ export default defineConfig({
     outDir: "node_modules/.dist", // moved to dist/ when complete: see package.json
     emptyOutDir: true,
     target: "es2022",
+    assetsInlineLimit: 0, // an image of page and script was at times inline, at times a file: no two builds were equal
     reportCompressedSize: false,
     chunkSizeWarningLimit: 6000, // Monaco is one large chunk, however it is split
     rolldownOptions: {
