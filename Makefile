@@ -226,10 +226,10 @@ format: $(VENV)/.installed ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed ## All benches; figures into docs/benchmarks.md, fails if one is 20 % worse (ARGS="--only create,spend")
+bench: $(VENV)/.installed web ## All benches; figures into docs/benchmarks.md, fails if one is 20 % worse (ARGS=--short)
 	$(BIN)/python -m bench.all $(ARGS)
 
-release: $(VENV)/.installed ## Build wheel, source archive, SBOM and checksums of HEAD into dist/, and check them (ARGS=--once)
+release: $(VENV)/.installed ## Build wheels, source archives, SBOMs and checksums of HEAD into dist/, and check them (ARGS=--once)
 	$(BIN)/python deploy/release/build.py $(ARGS)
 
 lock: $(VENV)/.installed ## Take the newest versions that pyproject.toml allows into the two lock files
