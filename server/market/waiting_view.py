@@ -100,7 +100,7 @@ async def read_waits(pool: RawPool, operation_ids: Sequence[UUID], *, project_id
 def _blocker(stored: str | None, is_cheap: bool | None) -> WaitBlocker:
     """`is_cheap`: whether one of the available offers is not too expensive; None: none is available."""
     if stored is not None:
-        return WaitBlocker(stored) if stored in WaitBlocker else WaitBlocker.OTHER
+        return WaitBlocker(stored) if stored in set(WaitBlocker) else WaitBlocker.OTHER
     if is_cheap is None:
         return WaitBlocker.CAPACITY
     return WaitBlocker.QUEUE if is_cheap else WaitBlocker.PRICE

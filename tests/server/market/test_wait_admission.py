@@ -8,13 +8,14 @@ import pytest
 
 from server.clock import now
 from server.enums import BudgetAction, BudgetPeriod, InstanceStatus
-from server.errors import OperationInProgress
+from server.errors import BudgetExceeded, OperationInProgress
 from server.instances.commands.lifecycle import Target
 from server.instances.commands.retry import retry_operation
 from server.instances.commands.update import UpdateDraft, update_instance
 from server.instances.idempotency import Accepted
 from server.instances.limits.spec import Lifetime
 from server.market.outlook import next_offer_at
+from server.market.waiting_view import WaitBlocker, read_waits
 from server.market.waits import Needs
 from server.spend.budgets import BudgetChange, BudgetDraft, delete_budget, insert_budget, update_budget
 from server.spend.quotas import QuotaDraft, set_quota
@@ -98,6 +99,19 @@ async def test_used_up_quota_lets_it_wait_and_the_next_that_it_allows_goes_on(em
     assert await names_made(empty) == ["first", "second"]
 
 
+async def test_offer_that_is_there_at_acceptance_is_admitted_then(empty: Market):
+    await stock(empty, 1)
+    empty.world.catalog = empty.catalog()
+    await budget(empty, 1)
+    before = await empty.world.counts()
+
+    with pytest.raises(BudgetExceeded):
+        await create(empty, "one")
+
+    assert await empty.world.counts() == before
+    assert await empty.world.value("SELECT count(*) FROM capacity_wait") == 0
+
+
 async def test_offer_that_comes_between_acceptance_and_the_first_run_is_admitted_too(empty: Market):
     """Accepted without an offer, it has reserved nothing."""
     accepted = await create(empty, "one")
@@ -108,6 +122,27 @@ async def test_offer_that_comes_between_acceptance_and_the_first_run_is_admitted
 
     assert (await blocked(empty, accepted))[0] == "BUDGET"
     assert empty.world.calls(CREATE) == 0
+
+
+async def blocker(market: Market, accepted: Accepted) -> WaitBlocker:
+    by = market.world.caller.project_id
+    return (await read_waits(market.world.database.raw, [accepted.operation.id], project_id=by))[
+        accepted.operation.id
+    ].blocked_by
+
+
+async def test_place_says_what_the_operation_waits_for(empty: Market):
+    dear = await waiting(empty, "dear", max_hourly_price_e5=1_000)
+    first, second = await waiting(empty, "first"), await waiting(empty, "second")
+    assert [await blocker(empty, each) for each in (dear, first, second)] == [WaitBlocker.CAPACITY] * 3
+
+    await stock(empty, 1)  # wakes the first, which has not run yet
+
+    assert [await blocker(empty, each) for each in (dear, second)] == [WaitBlocker.PRICE, WaitBlocker.QUEUE]
+    await budget(empty, 1)
+    await work(empty)
+    blockers = [await blocker(empty, each) for each in (dear, first, second)]
+    assert blockers == [WaitBlocker.PRICE, WaitBlocker.BUDGET, WaitBlocker.BUDGET]
 
 
 async def test_higher_priority_that_a_budget_blocks_blocks_no_other(empty: Market):
