@@ -13,6 +13,7 @@ from server.instances.provider.live_reads import LiveReads
 from server.instances.provider.reconcile import reconcile as compare_all
 from server.jobs.registry import JobContext, handles
 from server.lifetimes.repair import repair_lifetimes
+from server.market.repair import repair_waits
 from server.queue.handler import Done, Outcome
 from server.queue.kinds import Reconcile
 from server.recovery.repair import repair_recoveries
@@ -27,6 +28,7 @@ async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
     account = Account(ctx.services.database, ctx.novita, ctx.catalog, LiveReads())
     unarmed = await repair_lifetimes(ctx.services.database)
     await repair_recoveries(ctx.services.database)
+    await repair_waits(ctx.services.database)
     await cut_overnight(ctx.services.database)
     await sum_entries(ctx.services.database.raw)
     try:

@@ -197,7 +197,7 @@ async def begin(
     if row is None:
         return
     at = row.until if row.blocked_until is None else min(row.until, row.blocked_until)
-    await _keep_expiry(session, operation.id, operation.project_id, operation.instance_id, at=at)
+    await keep_expiry(session, operation.id, operation.project_id, operation.instance_id, at=at)
     await wake(session, gpu_count=needs.gpu_count, product_name=needs.product_name)
 
 
@@ -226,7 +226,7 @@ async def sleep(
     if row is None:
         return
     at = row.until if row.blocked_until is None else min(row.until, row.blocked_until)
-    await _keep_expiry(session, operation_id, row.project_id, row.instance_id, at=at)
+    await keep_expiry(session, operation_id, row.project_id, row.instance_id, at=at)
     await wake(session, gpu_count=row.gpu_count, product_name=row.product_name)
 
 
@@ -238,7 +238,7 @@ async def unblock(session: AsyncSession, row: CapacityWait) -> None:
     """Look again whether its budget or quota allows it, if an offer is available."""
     await lock(session)
     await session.execute(UNBLOCK, {"operation_id": row.operation_id})
-    await _keep_expiry(session, row.operation_id, row.project_id, row.instance_id, at=row.until)
+    await keep_expiry(session, row.operation_id, row.project_id, row.instance_id, at=row.until)
     await wake(session, gpu_count=row.gpu_count, product_name=row.product_name)
 
 
@@ -255,7 +255,7 @@ async def end(session: AsyncSession, operation_id: UUID, *, is_served: bool) -> 
     row = (await session.execute(DELETE, {"operation_id": operation_id})).one_or_none()
     if row is None:
         return
-    await _keep_expiry(session, operation_id, row.project_id, row.instance_id, at=None)
+    await keep_expiry(session, operation_id, row.project_id, row.instance_id, at=None)
     if is_served:
         await session.execute(TAKE_TURN, {"project_id": row.project_id})
     if row.job_id is not None:
@@ -267,7 +267,7 @@ async def change(session: AsyncSession, row: CapacityWait, wish: Wish) -> None:
     await lock(session)
     await session.execute(CHANGE, {"operation_id": row.operation_id, "until": wish.until, "priority": wish.priority})
     at = wish.until if row.blocked_until is None else min(wish.until, row.blocked_until)
-    await _keep_expiry(session, row.operation_id, row.project_id, row.instance_id, at=at)
+    await keep_expiry(session, row.operation_id, row.project_id, row.instance_id, at=at)
 
 
 async def look_now(session: AsyncSession, operation_id: UUID) -> bool:
@@ -318,9 +318,10 @@ def expiry_key(operation_id: UUID) -> str:
     return f"wait {operation_id}"
 
 
-async def _keep_expiry(
+async def keep_expiry(
     session: AsyncSession, operation_id: UUID, project_id: UUID, instance_id: UUID, *, at: datetime | None
 ) -> None:
+    """Let EXPIRE_WAIT run at this time; None: not at all."""
     await keep_job(
         session,
         ExpireWait(operation_id),

@@ -1,15 +1,19 @@
 """Creates that wait for capacity: their order, what wakes them, and how they end."""
 
 import asyncio
+import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from server.enums import InstanceStatus
+from server.enums import InstanceKind, InstanceStatus
 from server.errors import Invalid, NoCapacity, Refused
 from server.instances.commands.cancel import cancel_operation
 from server.market.refusals import QueuedBehind
+from server.market.repair import repair_waits
 from server.market.wait_draft import WaitDraft
+from server.queue.kinds import Reconcile
 from server.simulator.faults import Fault, FaultKind
 from tests.server.market.polls import CLUSTER, NAME, PRODUCT, REGION, Market
 from tests.server.market.waiters import (
@@ -55,8 +59,13 @@ async def test_stock_wakes_a_waiter_which_becomes_ready_and_leaves_nothing_behin
     await stock(empty, 1)
     await empty.world.work_until_status(accepted.instance.id, InstanceStatus.READY)
 
-    types = await empty.world.event_types(accepted.instance.id)
-    assert [each for each in types if each.startswith("wait.")] == ["wait.began", "wait.matched"]
+    events = [each for each in await empty.world.events(accepted.instance.id) if each.type.startswith("wait.")]
+    until = (await empty.world.operation(accepted.operation.id))["wanted"]
+    assert [(each.type, each.data["values"]) for each in events] == [
+        ("wait.began", {"until": json.loads(until)["wait"]["until"], "priority": "50"}),
+        ("wait.matched", {"region": REGION, "billingMode": "spot", "pricePerHourE5": "19500"}),
+    ]
+    assert {each.operation_id for each in events} == {accepted.operation.id}
     operation = await empty.world.operation(accepted.operation.id)
     assert (operation["status"], empty.world.made(), empty.world.calls(CREATE)) == ("SUCCEEDED", 1, 1)
     assert await row(empty, accepted) is None
@@ -166,7 +175,9 @@ async def test_refused_waiter_keeps_its_place_and_says_so(empty: Market):
     assert before is not None
     assert after is not None
     assert (after["since"], after["tries"], after["job_id"]) == (before["since"], 1, None)
-    assert (await empty.world.event_types(first.instance.id))[-1] == "wait.returned"
+    last = (await empty.world.events(first.instance.id))[-1]
+    refusal = {"code": "INSUFFICIENT_RESOURCE", "message": "none left (HTTP 400)"}
+    assert (last.type, last.data["values"]) == ("wait.returned", refusal)
     assert (empty.world.made(), empty.world.calls(CREATE)) == (0, 1)
     assert await empty.world.value("SELECT is_available FROM offer WHERE product_id = '26' AND mode = 'spot'") is False
 
@@ -245,6 +256,74 @@ async def test_waiter_that_is_cancelled_while_it_is_awake_leaves_its_offer_to_th
 
     assert await names_made(empty) == ["second"]
     assert empty.world.calls(CREATE) == 1
+
+
+async def test_cancelled_wait_whose_create_is_in_doubt_leaves_no_machine(empty: Market):
+    first = await waiting(empty, "first")
+    await waiting(empty, "second")
+    await stock(empty, 1)
+    await die(empty, DyingAfter)
+    assert empty.world.made() == 1
+
+    cancelled = await cancel_operation(empty.world.database, first.operation.id, by=empty.world.caller)
+    assert cancelled.clean_up is not None
+    assert await row(empty, first) is None
+    await empty.world.work_until_status(first.instance.id, InstanceStatus.DELETED)
+
+    assert [each.id for each in empty.world.machines()] == []
+    await stock(empty, 1)
+    await work(empty)
+    assert await names_made(empty) == ["second"]
+
+
+async def test_lost_jobs_of_waits_are_made_again_by_reconcile(empty: Market):
+    """Of one that sleeps, the job that ends its wait; of one that is awake, the job that carries it out."""
+    awake, asleep = await waiting(empty, "awake"), await waiting(empty, "asleep")
+    await stock(empty, 1)
+    await empty.world.execute("DELETE FROM job WHERE kind IN ('CREATE_INSTANCE', 'EXPIRE_WAIT')")
+    await empty.world.enqueue(Reconcile())
+
+    await work(empty)
+
+    assert await names_made(empty) == ["awake"]
+    assert (await row(empty, awake), empty.world.made()) == (None, 1)
+    found = await row(empty, asleep)
+    assert found is not None
+    jobs = await empty.world.rows("SELECT unique_key, run_at FROM job WHERE kind = 'EXPIRE_WAIT'")
+    assert [tuple(each) for each in jobs] == [(f"wait {asleep.operation.id}", found["until"])]
+    assert await repair_waits(empty.world.database) == 0
+
+
+async def test_cpu_instance_waits_for_its_product(empty: Market):
+    world, product = empty.world, ("cpu.16c32g", "us-ca-6")
+    world.simulator.world.set_stock(*product, 0)
+    order: dict[str, Any] = {
+        "product_name": "CPU 16C 32GB",
+        "kind": InstanceKind.CPU,
+        "regions": ("ANY",),
+        "billing": "ON_DEMAND",
+    }
+    accepted = await waiting(empty, **order)
+    await empty.poll_segment("gpu_count = 0")
+    assert await world.work_once() == 0
+
+    world.simulator.world.set_stock(*product, 1)
+    await empty.poll_segment("gpu_count = 0")
+    await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
+
+    assert [each.product_id for each in world.machines()] == [product[0]]
+
+
+async def test_webhook_of_the_instance_gets_the_events_of_its_wait(empty: Market):
+    accepted = await waiting(empty, webhook_url="http://127.0.0.1:9/hook")
+    await stock(empty, 1)
+    await work(empty)
+
+    sent = await empty.world.rows(
+        "SELECT event_type FROM delivery WHERE instance_id = $1 AND event_type LIKE 'wait.%' ORDER BY id",
+        accepted.instance.id,
+    )
+    assert [each[0] for each in sent] == ["wait.began", "wait.matched"]
 
 
 async def test_deleted_instance_waits_no_longer(empty: Market):
