@@ -9,6 +9,7 @@ from server.instances.placement import Placement
 from server.jobs.creates.make_machine import Making
 from server.jobs.failures import Reason
 from server.jobs.registry import JobContext
+from server.market.waits import Waiting
 from server.queue.kinds import OperationWork
 from server.recovery.relocation import Wanted, find_places, needed_at_last
 
@@ -21,8 +22,12 @@ def another_machine(
     wanted: Wanted,
     ctx: JobContext,
     *,
+    older: frozenset[tuple[str, str, str]],
     fail: Callable[[AsyncSession, Reason], Awaitable[None]],
+    waiting: Waiting | None = None,
 ) -> Making:
+    """`older`: the offers for which older operations of the project wait; `waiting`: if it may wait itself."""
+
     async def place() -> Placement:
         return await find_places(ctx.catalog, instance, wanted)
 
@@ -35,5 +40,7 @@ def another_machine(
         place=place,
         fail=fail,
         requirements=needed_at_last(instance, wanted),
+        waiting=waiting,
+        wanted=older,
         within=wanted.within,
     )

@@ -23,6 +23,7 @@ from server.instances.provider.states import MachineState, state_of, times_of
 from server.instances.status import UP
 from server.jobs.creates.make_machine import make_machine, resolve_attempt
 from server.jobs.failures import GONE, Reason, look_later, retry_later
+from server.jobs.market.waiting import offers_of_older
 from server.jobs.recovery.another_machine import another_machine
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.jobs.startup import ready_timeout
@@ -61,6 +62,7 @@ async def replace_machine(work: ReplaceMachine, ctx: JobContext) -> Outcome:
         past = tuple(await attempts.of_operation(session, operation.id))
         is_one_leaving = await machines.is_one_leaving(session, instance.id)
         wanted = Wanted.of(operation, within=await regions_of_run(session, instance.id))
+        older = await offers_of_older(session, instance, operation, None)
     try:
         if live is not None:
             return await _next_run(await resolve_attempt(live, attempts.age(live), ctx))
@@ -74,7 +76,7 @@ async def replace_machine(work: ReplaceMachine, ctx: JobContext) -> Outcome:
         if is_one_leaving:
             return Again(after=POLL_MAX)  # there are never more than two
         fail = partial(_fail, work=work)
-        making = another_machine(work, operation, instance, past, wanted, ctx, fail=fail)
+        making = another_machine(work, operation, instance, past, wanted, ctx, older=older, fail=fail)
         return await _next_run(await make_machine(making, ctx))
     except NovitaError as error:
         return retry_later(error, since=operation.created_at, ctx=ctx, is_look=live is not None or spare is not None)

@@ -4,7 +4,6 @@ A clear refusal of the provider leads to the next step. Once a step was accepted
 start, and what fails then ends the operation.
 """
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -139,8 +138,7 @@ async def _relocate(work: StartBySteps, waiting: Waiting | None, ctx: JobContext
         if waiting is not None and await _runs_again(work, instance, waiting, ctx):
             return Again(after=timedelta(0))
         fail = partial(_fail, work=work)
-        making = another_machine(work, operation, instance, past, wanted, ctx, fail=fail)
-        making = replace(making, waiting=waiting, wanted=older)
+        making = another_machine(work, operation, instance, past, wanted, ctx, older=older, fail=fail, waiting=waiting)
         if instance.volumes and has_machine(instance):
             return await _release_volumes(work, making, ctx)
         return await make_machine(making, ctx)

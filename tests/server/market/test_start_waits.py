@@ -9,6 +9,7 @@ import pytest
 
 from server.clock import now
 from server.enums import InstanceStatus, LifetimeAction, OperationKind, StartStep
+from server.errors import NotCancellable
 from server.instances.commands.cancel import cancel_operation
 from server.instances.commands.lifecycle import Target, accept
 from server.instances.commands.update import UpdateDraft, update_instance
@@ -265,3 +266,41 @@ async def test_worker_killed_after_a_woken_start_was_accepted_starts_nothing_twi
     operation = await market.world.work_until_over(accepted.operation.id)
 
     assert (operation["status"], market.world.calls(START), market.world.made()) == ("SUCCEEDED", 2, 1)
+
+
+async def test_woken_start_whose_call_is_in_doubt_can_not_be_cancelled(market: Market):
+    await market.poll()
+    instance_id = await exited(market)
+    accepted = await start(market, instance_id)
+    await stock(market, 1)
+    await die(market, Dying)
+
+    with pytest.raises(NotCancellable):
+        await cancel_operation(market.world.database, accepted.operation.id, by=market.world.caller)
+
+    assert (await market.world.work_until_over(accepted.operation.id))["status"] == "SUCCEEDED"
+    assert market.world.made() == 1
+
+
+async def test_start_that_relocates_takes_no_offer_that_an_older_operation_waits_for(market: Market):
+    await market.poll()
+    instance_id = await exited(market)
+    market.world.catalog = market.catalog()
+    older = await waiting(market, "older")
+    market.world.faults(Fault(FaultKind.ERROR, (START,), times=1, status=400, reason="INSUFFICIENT_RESOURCE"))
+    later = "UPDATE job SET run_at = now() + $2::interval, due_at = now() + $2::interval WHERE instance_id = $1"
+    await stock(market, 1)
+    await market.world.execute(later, older.instance.id, HOUR)
+    market.world.catalog = market.catalog()
+    await market.world.configure(market_calls=10_000, market_hot=HOUR)  # it sees the stock
+    draft = StartDraft(steps=(StartStep.SAME, StartStep.RELOCATE), allow_data_loss=True)
+    world = market.world
+    accepted = await accept(world.database, OperationKind.START, Target(instance_id), by=world.caller, draft=draft)
+
+    await work(market)
+
+    operation = await world.operation(accepted.operation.id)
+    assert (operation["status"], operation["error_code"], world.made()) == ("FAILED", "QUEUED_BEHIND", 1)
+    await world.execute(later, older.instance.id, timedelta(0))
+    await work(market)
+    assert await names_made(market) == ["machine", "older"]

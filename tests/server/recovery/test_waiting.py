@@ -17,7 +17,10 @@ from server.instances.recovery.spec import Recovery, RecoveryChange
 from tests.server.market.conftest import market
 from tests.server.market.polls import NAME, REGION, Market
 from tests.server.market.waiters import stock, work
+from tests.server.market.waiters import waiting as waiting_create
 from tests.server.recovery.test_recovery import RECOVERIES, reclaim, see
+from tests.server.recovery.test_replacement import notify
+from tests.server.recovery.test_replacement import ready as ready_to_replace
 from tests.server.spend.test_budgets import budget, usage
 from tests.support.accounting import machines_unaccounted
 from tests.support.lifecycle import START, cancel, hasten
@@ -177,3 +180,28 @@ async def test_machine_that_is_started_elsewhere_ends_the_wait_for_another_one(m
     row = await world.instance(instance_id)
     assert (row["novita_id"], world.made(), await world.rows(WAIT)) == (machine, 1, [])
     assert world.calls(START) == 0  # it was started in the console
+
+
+async def test_replacement_takes_no_offer_that_an_older_operation_waits_for(market: Market):
+    """It is tried again later, and the machine ends as announced if none is left for it until then."""
+    world = market.world
+    await market.poll()
+    order: dict[str, Any] = {"product_name": NAME, "regions": (REGION,)}
+    instance_id, old = await ready_to_replace(world, **order)
+    await stock(market, 0)
+    world.catalog = market.catalog()
+    older = await waiting_create(market, "older")
+    await stock(market, 1)
+    later = "UPDATE job SET run_at = now() + $2::interval, due_at = now() + $2::interval WHERE instance_id = $1"
+    await world.execute(later, older.instance.id, timedelta(hours=1))
+    await world.configure(market_calls=10_000)  # it sees the stock
+
+    await notify(world, old)
+    await work(market)
+
+    operation = await world.one("SELECT status, error_code FROM operation WHERE reason = 'RECOVERY'")
+    assert (tuple(operation), world.made()) == (("FAILED", "QUEUED_BEHIND"), 1)
+    assert (await world.instance(instance_id))["status"] == S.READY
+    await world.execute(later, older.instance.id, timedelta(0))
+    await work(market)
+    assert (await world.instance(older.instance.id))["novita_id"] is not None
