@@ -46,6 +46,10 @@ DELIVERED_EVENTS = frozenset(
         EventType.WAIT_MATCHED,
         EventType.WAIT_RETURNED,
         EventType.WAIT_EXPIRED,
+        EventType.RECOVERY_BEGAN,
+        EventType.RECOVERY_STEP,
+        EventType.RECOVERY_GAVE_UP,
+        EventType.INSTANCE_RELOCATED,
         EventType.LIFETIME_IDLE_UNKNOWN,
     }
 )

@@ -1,6 +1,7 @@
 """Replacement before a reclaim: another machine takes over while the instance stays READY, whatever is killed."""
 
 import asyncio
+import json
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -118,6 +119,21 @@ async def test_another_machine_takes_over_while_the_instance_stays_ready(world: 
     assert [each.id for each in world.machines()] == [new]
     assert await machines_unaccounted(world) == []
     assert (await world.instance(instance_id))["status"] == S.READY
+
+
+async def test_webhook_of_the_instance_gets_the_new_endpoints(world: World):
+    """Its status does not change, so no other message has them."""
+    instance_id, old = await ready(world, webhook_url="http://127.0.0.1:9/hook")
+    await notify(world, old)
+    new = await replaced(world, instance_id, old)
+
+    body = await world.value("SELECT body FROM delivery WHERE event_type = 'instance.relocated'")
+    message = json.loads(body)["data"]
+    assert message["data"] == {"from": old, "to": new}
+    (endpoint,) = json.loads((await world.instance(instance_id))["endpoints"])
+    assert [each["address"] for each in message["instance"]["endpoints"]] == [endpoint["address"]]
+    began = await world.value("SELECT count(*) FROM delivery WHERE event_type = 'recovery.began'")
+    assert began == 1
 
 
 @pytest.mark.parametrize("number", range(1, 8))
