@@ -70,7 +70,7 @@ def cpu_products(world: World, request: ApiRequest) -> bytes:
 def _product(world: World, product: Product, cluster_id: str, gpu_num: int) -> JsonObject:
     now = world.clock.now()
     free = _best_free(world, product, cluster_id)
-    total = max(world.catalog.total[product.id, each] for each in product.stock)
+    total = max(world.catalog.total[product.id, each] for each in _places(product, cluster_id))
     monthly = [{"price": str(product.monthly_price), "month": 1}] if product.monthly_price else []
     return {
         "id": product.id,
@@ -94,8 +94,11 @@ def _product(world: World, product: Product, cluster_id: str, gpu_num: int) -> J
 
 
 def _best_free(world: World, product: Product, cluster_id: str) -> int:
-    places = [cluster_id] if cluster_id else list(product.stock)
-    return max(world.catalog.free(product.id, each) for each in places)
+    return max(world.catalog.free(product.id, each) for each in _places(product, cluster_id))
+
+
+def _places(product: Product, cluster_id: str) -> list[str]:
+    return [cluster_id] if cluster_id else list(product.stock)
 
 
 def _short(request: ApiRequest, name: str) -> str:

@@ -1,8 +1,12 @@
 """The tape: what polls of the provider write, and what is answered from it."""
 
 import asyncio
+import random
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -15,6 +19,11 @@ from server.queue.kinds import CleanUp
 from tests.server.market.polls import CLUSTER, NAME, PRODUCT, REGION, SEGMENT, Market
 
 PRODUCTS = "GET /products"
+SEED, POLLS = 7, 40
+ALL_CHANGES = """
+    SELECT region, product_id, mode, price_e5, is_available, inventory, at FROM offer_change WHERE gpu_count = 1
+    ORDER BY id
+"""
 KEY = OfferKey(REGION, PRODUCT, "spot", 1)
 
 
@@ -49,6 +58,47 @@ async def test_tape_equals_the_simulators_record_at_the_polls(market: Market):
             REGION,
         )
     ) == (21_000, False)
+
+
+async def test_tape_of_all_offers_equals_the_record_at_polls_that_come_at_random(market: Market):
+    """Several changes may come between two polls; of each offer, the tape has what the record says at the poll."""
+    rng, simulated = random.Random(SEED), market.world.simulator.world
+    await market.poll()
+    expected: dict[tuple[str, str, str], list[tuple[Any, ...]]] = defaultdict(list)
+    for row in await market.world.rows(ALL_CHANGES):
+        expected[row[0], row[1], row[2]].append(tuple(row)[3:])
+    clusters = {cluster.code: cluster.id for cluster in await market.world.novita.clusters()}
+    segments = sorted({(region, mode) for region, _, mode in expected})
+    planned: set[tuple[str, str]] = set()
+    for _ in range(POLLS):
+        for _ in range(rng.randrange(4)):
+            product, cluster = rng.choice(sorted(simulated.catalog.total))
+            price = rng.choice((None, 15_000, 25_000))
+            market.plan(productId=product, clusterId=cluster, free=rng.choice((0, 1, 4, 1000)), price=price)
+            planned.add((product, cluster))
+        region, mode = rng.choice(segments)
+        await market.poll_segment(f"region = '{region}' AND mode = '{mode}' AND gpu_count = 1")
+        at = await market.world.value(
+            "SELECT seen_at FROM market_segment WHERE (region, mode) = ($1, $2)", region, mode
+        )
+        for product, cluster in planned:
+            states = expected.get((region, product, mode))
+            if cluster != clusters[region] or states is None:
+                continue
+            last = [
+                each for each in simulated.market.record if (each["productId"], each["clusterId"]) == (product, cluster)
+            ][-1]
+            price = last["spotPrice" if mode == "spot" else "price"]
+            state = (price, last["free"] != 0, last["inventoryState"])
+            if state != states[-1][:3]:
+                states.append((*state, at))
+
+    found: dict[tuple[str, str, str], list[tuple[Any, ...]]] = defaultdict(list)
+    for row in await market.world.rows(ALL_CHANGES):
+        found[row[0], row[1], row[2]].append(tuple(row)[3:])
+    assert found == expected
+    assert sum(len(states) - 1 for states in found.values()) > POLLS / 2
+    assert all(one[:3] != other[:3] for states in found.values() for one, other in pairwise(states))
 
 
 async def test_product_that_is_no_longer_listed_is_out_of_stock_and_comes_back(market: Market):
