@@ -17,10 +17,15 @@ from server.instances.recovery.spec import Recovery
 from server.novita.client import NovitaClient
 from server.simulator import lifecycle
 from tests.chaos.recoveries import returns
+from tests.server.market.conftest import market
+from tests.server.market.polls import NAME, REGION, Market
+from tests.server.market.waiters import stock
 from tests.support.accounting import machines_unaccounted
 from tests.support.lifecycle import hasten, rescue
 from tests.support.waiting import until
 from tests.support.world import World
+
+__all__ = ["market"]
 
 MANY = int(os.environ.get("RECOVERY_STORM", "5"))
 SEED = 2030
@@ -152,3 +157,69 @@ async def test_every_instance_comes_back_once_and_no_machine_is_left(world: Worl
     ids = [row["id"] for row in await world.rows("SELECT id FROM instance")]
     types = [each for id in ids for each in await world.event_types(id)]
     assert types.count("instance.orphan_found") == 0
+
+
+READY_OR_WAITING = """
+    SELECT count(*) FROM instance
+    WHERE status = 'READY' OR status = 'STARTING' AND status_reason = 'WAITING_FOR_CAPACITY'
+      AND EXISTS (SELECT FROM capacity_wait WHERE instance_id = instance.id)
+"""
+
+
+@pytest.mark.timeout(1800)
+async def test_all_wait_while_there_is_no_stock_and_come_back_with_it(market: Market):
+    world, rng, deaths = market.world, random.Random(SEED), [DEATHS]
+    await market.poll()
+    market.plan(free=MANY)
+    await market.poll_segment()
+    for number in range(MANY):
+        await world.create(f"storm-{number}", product_name=NAME, regions=(REGION,), billing=Billing.SPOT, recovery=ALL)
+
+    async def all_ready() -> bool:
+        await work(world, rng, deaths)
+        return await count(world, InstanceStatus.READY) == MANY
+
+    await until(all_ready, within=1200)
+    simulated = world.simulator.world
+    simulated.set_dialect(simulated.dialect.changed({"starts_reclaimed": False}))
+    for machine in world.machines():
+        lifecycle.reclaim(simulated, machine, notice=0)
+    hasten(world)
+    await stock(market, 0)
+    await world.configure()  # without a catalogue that is older than the stock
+    await reconcile(world.database, world.novita)
+    assert await count(world, InstanceStatus.EXITED) == MANY
+    deaths[0] = DEATHS
+
+    async def all_wait() -> bool:
+        await work(world, rng, deaths)
+        return await world.value("SELECT count(*) FROM capacity_wait WHERE job_id IS NULL") == MANY
+
+    await until(all_wait, within=1200)
+    deaths[0] += DEATHS
+    for _ in range(MANY):
+        assert await world.value(READY_OR_WAITING) == MANY
+        ready = await count(world, InstanceStatus.READY)
+        await stock(market, 1)
+
+        async def one_more(before: int = ready) -> bool:
+            await work(world, rng, deaths)
+            return await count(world, InstanceStatus.READY) > before and await world.value(READY_OR_WAITING) == MANY
+
+        await until(one_more, within=300)
+
+    async def none_leaves() -> bool:
+        await work(world, rng, deaths)
+        return not await world.value(
+            "SELECT count(*) FROM machine WHERE removing_from IS NOT NULL AND ended_at IS NULL"
+        )
+
+    await until(none_leaves, within=300)
+    hasten(world)
+    assert deaths[0] < 2 * DEATHS
+    assert await serving_at_every_event(world) == []
+    assert await billed_too_long(world) == []
+    assert await machines_unaccounted(world) == []
+    serving = {row["novita_id"] for row in await world.rows("SELECT novita_id FROM instance")}
+    assert {machine.id for machine in world.machines()} == serving
+    assert len(serving) == MANY
