@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from schema.ids import INSTANCE, format_id
+from server.enums import InstanceStatus
 from server.market import tape
 from server.market.regions import record_regions
 from server.market.segments import Segment
@@ -116,6 +118,59 @@ async def test_wait_is_changed_and_bad_changes_are_refused(empty: Api):
         refused = (await empty.ask(UPDATE, input={"operationId": id, **fields})).data["updateWait"]
         assert refused == {"operation": None, "errors": [{"code": code, "path": path}]}
     assert await empty.world.value("SELECT count(*) FROM capacity_wait WHERE until = $1", after) == 1
+
+
+START = """mutation ($input: StartInstanceInput!) { startInstance(input: $input) {
+    operation { id } errors { code path } } }"""
+STOP = "mutation ($id: ID!) { stopInstance(input: {id: $id}) { errors { code } } }"
+CANCEL = "mutation ($id: ID!) { cancelOperation(input: {id: $id}) { operation { status } errors { code } } }"
+
+
+async def test_start_waits_until_it_is_cancelled(empty: Api):
+    await set_stock(empty, 1)
+    empty.world.catalog = empty.world.new_catalog()
+    await create(empty, "stopped")
+    instance_id = await empty.world.value("SELECT id FROM instance WHERE name = 'stopped'")
+    await empty.world.work_until_status(instance_id, InstanceStatus.READY)
+    id = format_id(INSTANCE, instance_id)
+    assert (await empty.ask(STOP, id=id)).data["stopInstance"]["errors"] == []
+    await empty.world.work_until_status(instance_id, InstanceStatus.EXITED)
+    await set_stock(empty, 0)
+
+    for wait, code, path in (
+        ({"wait": {"for": 59}}, "INVALID_WAIT", ["input", "onNoCapacity", "wait"]),
+        ({"wait": {"for": 60}, "priority": -1}, "INVALID_PRIORITY", ["input", "onNoCapacity", "priority"]),
+    ):
+        refused = (await empty.ask(START, input={"id": id, "onNoCapacity": wait})).data["startInstance"]
+        assert refused == {"operation": None, "errors": [{"code": code, "path": path}]}
+    started = (await empty.ask(START, input={"id": id, "onNoCapacity": {"wait": {"for": 3600}}})).data["startInstance"]
+    assert started["errors"] == []
+    operation = started["operation"]["id"]
+    while await empty.world.work_once():
+        pass
+
+    found = (await empty.ask(WAIT, id=operation)).data["operation"]
+    assert (found["phase"], found["wait"]["position"], found["wait"]["blockedBy"]) == ("STARTING", 1, "CAPACITY")
+    shown = {"status": "STARTING", "statusReason": "WAITING_FOR_CAPACITY", "stale": False}
+    assert found["instance"] == shown
+    changed = (await empty.ask(UPDATE, input={"operationId": operation, "priority": 9})).data["updateWait"]
+    assert changed["operation"]["wait"]["priority"] == 9
+    cancelled = (await empty.ask(CANCEL, id=operation)).data["cancelOperation"]
+    assert cancelled == {"operation": {"status": "CANCELLED"}, "errors": []}
+    found = (await empty.ask(WAIT, id=operation)).data["operation"]
+    assert (found["wait"], found["instance"]["status"]) == (None, "EXITED")
+    refused = (await empty.ask(UPDATE, input={"operationId": operation, "priority": 1})).data["updateWait"]
+    assert refused["errors"] == [{"code": "INVALID_WAIT", "path": ["input", "operationId"]}]
+
+
+async def test_wait_of_another_project_is_not_changed(empty: Api):
+    id = await waiting(empty, "mine")
+    token, _ = await empty.world.new_token("other")
+
+    refused = (await empty.ask(UPDATE, token=token, input={"operationId": id, "priority": 1})).data["updateWait"]
+
+    assert [each["code"] for each in refused["errors"]] == ["OPERATION_NOT_FOUND"]
+    assert await empty.world.value("SELECT priority FROM capacity_wait") == 50
 
 
 async def test_operation_that_may_not_wait_has_no_wait_to_change(api: Api):
