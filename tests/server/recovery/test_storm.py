@@ -74,6 +74,13 @@ async def count(world: World, status: str) -> int:
     return await world.value("SELECT count(*) FROM instance WHERE status = $1", status)
 
 
+# The pauses between attempts, and between the tries of a replacement, are over.
+PASS_PAUSES = """
+    UPDATE instance SET status_since = status_since - interval '1 hour',
+        recovery_state = CASE WHEN recovery_state #> '{notice,last}' IS NULL THEN recovery_state
+            ELSE jsonb_set(recovery_state, '{notice,last}', to_jsonb(now() - interval '1 hour')) END
+    WHERE recovery_state IS NOT NULL
+"""
 TO_REPLACE = "SELECT novita_id FROM instance WHERE recovery @> '{\"replace_before_reclaim\": true}'"
 
 
@@ -137,6 +144,7 @@ async def test_every_instance_comes_back_once_and_no_machine_is_left(world: Worl
     assert await count(world, InstanceStatus.EXITED) == MANY - len(replaced)
 
     async def all_back() -> bool:
+        await world.execute(PASS_PAUSES)
         await work(world, rng, deaths)
         left = await world.value("SELECT count(*) FROM machine WHERE removing_from IS NOT NULL AND ended_at IS NULL")
         late = await world.value("SELECT count(*) FROM instance WHERE novita_id = ANY($1)", list(replaced))
