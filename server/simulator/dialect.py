@@ -125,6 +125,8 @@ class Dialect:
     migrate_keeps_disk: bool = False
     # Whether two instances may have one network storage.
     shares_storages: bool = False
+    # Whether an upgrade that names no network storages keeps the mounted ones.
+    upgrade_keeps_storages: bool = True
     # How late metrics are; negative: the usual 60 simulated seconds.
     metrics_lag: float = -1
     # How late seconds are in bills; they are charged to the balance at once.

@@ -73,7 +73,8 @@ async def upgrade_instance(work: UpgradeInstance, ctx: JobContext) -> Outcome:
 
 
 def _request(loaded: Loaded, remote: models.RemoteInstance, cipher: Cipher) -> models.UpgradeInstance:
-    """All settings: the provider takes those that are left out for empty ones. The machine keeps its own variables."""
+    """All settings: the provider takes those that are left out for empty ones. The machine keeps its own variables, and
+    the volumes that it has."""
     env = _env(loaded, cipher) | {each.key: each.value for each in remote.envs if each.key in OWN_NAMES}
     return models.UpgradeInstance(
         image=_value(loaded, "image"),
@@ -81,7 +82,14 @@ def _request(loaded: Loaded, remote: models.RemoteInstance, cipher: Cipher) -> m
         envs=tuple(models.Env(key, value) for key, value in env.items()),
         command=_value(loaded, "command") or "",
         entrypoint=_value(loaded, "entrypoint") or "",
+        network_storages=_mounts(remote),
     )
+
+
+def _mounts(remote: models.RemoteInstance) -> tuple[models.StorageMount, ...] | None:
+    """The network volumes that the machine shows, named again: whether those that are left out stay is not known."""
+    shown = [each for each in remote.volumes if each.type == "network" and each.id]
+    return tuple(models.StorageMount(str(each.id), each.mount_path) for each in shown) or None
 
 
 def _value(loaded: Loaded, name: str) -> Any:

@@ -101,9 +101,10 @@ def to_monthly(world: World, request: ApiRequest) -> bytes:
 
 def _volumes(world: World, instance: Instance, body: JsonObject) -> list[tuple[str, int, str, str]]:
     volume = validation.inner(body, "networkVolume")
-    if volume is None:
+    if volume is None and world.dialect.upgrade_keeps_storages:
         return instance.volumes
-    mounts = validation.objects(volume, "volumeMounts", most=30)
-    return network_volumes(
+    mounts = [] if volume is None else validation.objects(volume, "volumeMounts", most=30)
+    mounted = network_volumes(
         world, mounts, instance.cluster_id, id_field="id", path_field="mountPath", besides=instance.id
     )
+    return [*(each for each in instance.volumes if each[0] != "network"), *mounted]

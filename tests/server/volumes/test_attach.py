@@ -62,6 +62,33 @@ async def test_the_machine_mounts_it_in_its_region_until_it_is_deleted(api: Api)
     assert (await mounted(api, volume, name="second"))["errors"] == []
 
 
+@pytest.mark.parametrize("provider_keeps_them", [True, False])
+async def test_an_upgrade_keeps_the_volumes_and_the_machines_own_disk(api: Api, provider_keeps_them: bool):
+    volume = await available(api)
+    accepted = await mounted(api, volume)
+    instance_id = row_id(accepted["instance"])
+    await api.world.work_until_status(instance_id, S.READY)
+    simulated = api.world.simulator.world
+    machine = simulated.instance((await api.world.instance(instance_id))["novita_id"])
+    machine.volumes = [("local", 60, "", "/workspace"), *machine.volumes]
+    before = list(machine.volumes)
+    simulated.set_dialect(simulated.dialect.changed({"upgrade_keeps_storages": provider_keeps_them}))
+    try:
+        upgrade = await send(
+            api,
+            "upgradeInstance",
+            selected="operation { id } errors { code }",
+            id=accepted["instance"]["id"],
+            image="nginx:1.28",
+        )
+        assert upgrade["errors"] == []
+        await api.world.work_until_over(UUID(upgrade["operation"]["id"].removeprefix("op_")))
+    finally:
+        simulated.set_dialect(api.world.simulator.options.dialect)
+    assert (machine.image_url, sorted(machine.volumes)) == ("nginx:1.28", sorted(before))
+    assert (await read(api, volume["id"]))["attachedTo"] == [{"name": "web"}]
+
+
 async def test_every_refusal_names_the_volume(api: Api):
     stranger, _ = await api.world.new_token("strangers")
     here, there = await available(api), await available(api, name="there", region="US-CA-06")
@@ -177,8 +204,8 @@ async def test_validate_only_takes_no_volume(api: Api):
 async def test_a_network_and_a_volume_must_be_in_one_region(api: Api):
     volume = await available(api)
     world = api.world.simulator.world
-    await api.world.novita.create_network(cluster_id="us-ca-6", name="lan")
-    network_id = next(key for key, record in world.table("network").items() if record["name"] == "lan")
+    await api.world.novita.create_network(cluster_id="us-ca-6", name="lan-far-away")
+    network_id = next(key for key, record in world.table("network").items() if record["name"] == "lan-far-away")
     assert await refused(api, volume, networkId=network_id) == [("VOLUME_REGION_MISMATCH", "input.volumes")]
     world.drop("network", network_id)
 
