@@ -34,7 +34,7 @@ from server.instances.provider.live_reads import LiveReads
 from server.instances.provider.poller import InstancePoller
 from server.instances.provider.reader import ProviderReader
 from server.instances.queries.log import LogReader
-from server.jobs.registry import Services, all_handlers
+from server.jobs.registry import Services, all_handlers, check_handled
 from server.lifetimes.heartbeat import Heartbeats
 from server.market.follow import follow_market
 from server.market.listing import TapeListings
@@ -61,7 +61,6 @@ from server.queue.kinds import (
     UpdateEstimates,
     WatchHealth,
     Work,
-    check_handled,
 )
 from server.queue.schedule import Recurring
 from server.queue.worker import Worker

@@ -20,8 +20,8 @@ from graphql import (
 )
 
 from schema.root import schema
-from server.jobs.registry import all_handlers
-from server.queue.kinds import DECLARED, check_handled
+from server.jobs.registry import all_handlers, check_handled
+from server.queue.kinds import DECLARED
 from tests.support.world import World
 
 ROOT = Path(__file__).parents[1]

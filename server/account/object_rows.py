@@ -17,6 +17,8 @@ from server.db.tables import IdempotencyKey, ProviderObject
 from server.enums import ProviderObjectKind
 from server.events import outbox
 from server.events.event import EventType
+from server.queue.enqueue import enqueue
+from server.queue.kinds import WatchPrewarms
 
 # The field and the prefix of the id, as the API shows them.
 SHOWN_AS = {
@@ -45,7 +47,7 @@ class Seen:
 
 
 async def record_created(database: Database, row: ProviderObject, novita_id: str) -> None:
-    """Of several that find its id, one writes it."""
+    """Of several that find its id, one writes it. The end of a prewarm is looked for from then on."""
     async with database.write() as session:
         written = await session.execute(
             update(ProviderObject)
@@ -55,6 +57,13 @@ async def record_created(database: Database, row: ProviderObject, novita_id: str
         )
         if written.first() is not None:
             await _append(session, row, "created", novita_id=novita_id, caused_by=row.created_by)
+            if row.kind == ProviderObjectKind.PREWARM:
+                await watch_prewarms(session)
+
+
+async def watch_prewarms(session: AsyncSession) -> None:
+    """Let the one job run that looks for their ends. One that is just ending misses it: reconcile asks again."""
+    await enqueue(session, WatchPrewarms(), unique_key="prewarms")
 
 
 async def record_changed(database: Database, kind: ProviderObjectKind, seen: Seen, *, by: Caller) -> None:

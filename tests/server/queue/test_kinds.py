@@ -6,13 +6,13 @@ from uuid import UUID, uuid4
 import pytest
 
 from server.errors import StartupProblem
+from server.jobs.registry import check_handled
 from server.queue.kinds import (
     DECLARED,
     CreateInstance,
     Priority,
     UnreadableArguments,
     Work,
-    check_handled,
     from_args,
     to_args,
 )
