@@ -10,7 +10,8 @@ from schema import ids
 from server.clock import now
 from server.db.tables import Instance
 from server.enums import InstanceStatus, LifetimeAction, Role
-from server.instances.limits import spec
+from server.instances import transitions
+from server.instances.limits import arming, spec
 from server.instances.limits.spec import Idle, Lifetime
 from server.simulator.faults import Fault, FaultKind
 from tests.schema.mutations.test_lifetimes import BEAT, CREATE, EXTEND, POLICY, START, UPDATE, WISH, ask, create, ready
@@ -137,6 +138,25 @@ async def test_extension_is_refused_with_the_path_of_what_is_wrong(api: Api):
     schedule = {"schedule": {"stop": ["0 18 * * *"]}}
     assert (await ask(api, UPDATE, id=shown(instance), lifetime={"set": schedule}))["errors"] == []
     assert problems(await ask(api, EXTEND, id=shown(instance), by=60)) == [("INVALID_LIFETIME", "input.id")]
+
+
+async def test_what_comes_after_the_end_is_refused_with_its_path(api: Api):
+    stopped = await put(api, InstanceStatus.EXITED, lifetime=Lifetime(deadline=now() - HOUR).to_json())
+    assert problems(await ask(api, START, id=shown(stopped))) == [("LIFETIME_OVER", "input.lifetime")]
+    assert (await ask(api, START, id=shown(stopped), lifetime={"maxDuration": 600}, validateOnly=True))["errors"] == []
+    assert (await ask(api, EXTEND, id=shown(stopped), by=3600))["errors"] == []
+    assert (await ask(api, START, id=shown(stopped)))["errors"] == []
+    await api.world.execute("UPDATE instance SET novita_id = NULL WHERE id = $1", stopped.id)
+
+    limits = Lifetime(max_duration=HOUR).to_json()
+    ending = await put(api, InstanceStatus.READY, run_accepted_at=now() - HOUR, lifetime=limits, lifetime_due_at=now())
+    async with api.world.database.write() as session:
+        await arming.keep(session, await transitions.lock(session, ending.id))
+    await run_step(api.world, ending.id)
+    assert problems(await ask(api, EXTEND, id=shown(ending), by=3600)) == [("LIFETIME_OVER", "input.id")]
+    assert (await ask(api, BEAT, id=shown(ending)))["errors"] == []  # says no more than that the caller is there
+    deleting = await put(api, InstanceStatus.DELETING, name="deleting", novita_id="m-2", lifetime=limits)
+    assert problems(await ask(api, EXTEND, id=shown(deleting), by=3600)) == [("LIFETIME_OVER", "input.id")]
 
 
 async def test_policy_binds_starts_and_updates_and_only_an_admin_sets_it(api: Api):

@@ -1,19 +1,22 @@
 """A request keeps its fingerprint across releases: new fields change it only when they are given."""
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
 
 from server.auth.caller import Caller
-from server.enums import Billing, InstanceKind, Role, ToolName
+from server.enums import Billing, InstanceKind, LifetimeAction, Role, ToolName
 from server.idempotency import IdempotentRequest, requested_fields
 from server.instances.commands.create import request_of
 from server.instances.commands.update import Receiver, UpdateDraft
 from server.instances.drafts import CreateDraft, Port, StartDraft
+from server.instances.limits.spec import Lifetime
 from server.instances.tools import Tool
 from server.probes.plan import HealthCheckDraft
+from server.volumes.draft import VolumeMount
 from tests.support.world import World
 
 BY = Caller(project_id=UUID(int=1), token_id=UUID(int=2), role=Role.OPERATOR)
@@ -103,6 +106,9 @@ async def test_create_with_a_key_of_the_first_release_finds_its_instance(world: 
         {"tools": (Tool.of(ToolName.SSH),)},
         {"min_cuda_version": "12.4"},
         {"network_id": "n"},
+        {"volumes": (VolumeMount(UUID(int=7), "/data"),)},
+        {"lifetime": Lifetime(heartbeat=timedelta(hours=1))},
+        {"lifetime": Lifetime(heartbeat=timedelta(hours=1), on_end=LifetimeAction.DELETE)},
     ],
 )
 def test_a_later_field_is_part_of_the_fingerprint_when_it_is_given(given: dict[str, Any]):

@@ -68,20 +68,32 @@ async def test_end_can_be_a_delete(world: World, ready: Ready):
     assert await jobs(world, instance_id) == 0
 
 
-async def test_stopped_instance_is_deleted_after_its_time_and_keeps_no_other_limit(world: World, ready: Ready):
-    instance_id = await ready(max_duration=HOUR, heartbeat=HOUR, delete_after_stopped=HOUR)
+@pytest.mark.parametrize("reason", ["STOPPED", "DEADLINE"])
+async def test_stopped_instance_is_deleted_at_its_time_and_keeps_no_other_limit(
+    world: World, ready: Ready, reason: str
+):
+    limits: dict[str, Any] = {"delete_after_stopped": HOUR}
+    if reason == "DEADLINE":
+        limits = {"deadline": now() + HOUR, "on_end": LifetimeAction.DELETE, "delete_after_stopped": 2 * HOUR}
+    instance_id = await ready(max_duration=HOUR / 2, heartbeat=HOUR / 2, **limits)
     await accept(world.database, OperationKind.STOP, Target(instance_id), by=world.caller)
     await world.work_until_status(instance_id, InstanceStatus.EXITED)
     _, *step = await due(world, instance_id)
-    assert step == ["DELETE", "STOPPED"]
+    assert step == ["DELETE", reason]
 
-    await age(world, instance_id, HOUR)
+    await age(world, instance_id, HOUR - 5 * MINUTE)
+    await run_step(world, instance_id)
+    assert (await world.instance(instance_id))["status"] == "EXITED"
+
+    await age(world, instance_id, 5 * MINUTE)
     await run_step(world, instance_id)
     assert await last_operation(world, instance_id) == ("DELETE", "LIFETIME", None)
+    assert (await world.instance(instance_id))["status_reason"] == reason
 
 
 async def test_start_begins_the_duration_anew_and_the_deadline_stays(world: World, ready: Ready):
-    instance_id = await ready(max_duration=HOUR)
+    deadline = now() + 2 * HOUR
+    instance_id = await ready(max_duration=HOUR, deadline=deadline)
     await accept(world.database, OperationKind.STOP, Target(instance_id), by=world.caller)
     await world.work_until_status(instance_id, InstanceStatus.EXITED)
     assert (await due(world, instance_id))[0] is None
@@ -91,6 +103,24 @@ async def test_start_begins_the_duration_anew_and_the_deadline_stays(world: Worl
     row = await world.instance(instance_id)
     assert row["lifetime_due_at"] == row["run_accepted_at"] + HOUR
     assert row["run_accepted_at"] <= row["running_at"]
+    await world.execute("UPDATE instance SET run_accepted_at = $2 WHERE id = $1", instance_id, deadline)
+    await run_step(world, instance_id)  # the duration would end after the deadline
+    assert await due(world, instance_id) == (deadline, "STOP", "DEADLINE")
+
+
+@pytest.mark.parametrize("kind", [OperationKind.RESTART, OperationKind.MIGRATE])
+async def test_restart_and_migration_go_on_with_the_run(world: World, ready: Ready, kind: OperationKind):
+    instance_id = await ready(max_duration=HOUR, heartbeat=2 * HOUR)
+    before = await world.instance(instance_id)
+    operation = await accept(world.database, kind, Target(instance_id), by=world.caller)
+    assert (await world.work_until_over(operation.operation.id))["status"] == "SUCCEEDED"
+    after = await world.instance(instance_id)
+    assert after["running_at"] > before["running_at"]  # it came up anew
+    assert (after["run_accepted_at"], after["lifetime_due_at"]) == (
+        before["run_accepted_at"],
+        before["lifetime_due_at"],
+    )
+    assert await jobs(world, instance_id) == 1
 
 
 async def test_heartbeat_that_came_later_moves_the_end(world: World, ready: Ready):

@@ -50,6 +50,12 @@ async def test_entrypoint_tools_and_cuda_version_reach_the_provider(world: World
     ]
 
 
+async def test_a_cuda_version_that_no_machine_has_is_the_providers_refusal(world: World):
+    accepted = await world.create(min_cuda_version="99.9")
+    operation = await world.work_until_over(accepted.operation.id)
+    assert (operation["error_code"], operation["error_retryable"]) == ("CUDA_VERSION_INCOMPATIBLE", False)
+
+
 async def test_what_is_requested_replaces_what_the_template_has(world: World):
     accepted = await world.create(template_id=JUPYTER_TEMPLATE, ports=None, entrypoint="run", tools=())
 
