@@ -211,6 +211,9 @@ async def test_projects_default_wins_over_the_servers_and_idle_only_with_a_gpu(a
             payload = await ask(other, START, id=shown(instance))
             lifetime = payload["instance"]["lifetime"]
             assert (payload["errors"], lifetime["maxDuration"], lifetime["idle"]) == ([], expected, None)
+            created = (await ask(other, CREATE, name=f"new-{expected}", **WISH))["instance"]["lifetime"]
+            idle = rules.get("defaultIdle", {}).get("window")
+            assert (created["maxDuration"], created["idle"] and created["idle"]["window"]) == (expected, idle)
             await api.world.execute("UPDATE instance SET novita_id = NULL WHERE id = $1", instance.id)
 
 

@@ -146,8 +146,14 @@ async def test_create_that_is_open_at_the_deadline_is_cancelled(world: World):
     assert world.made() == 0
 
 
-async def test_machine_of_a_create_that_is_open_at_the_deadline_is_removed(world: World):
-    accepted = await world.create("late", lifetime=Lifetime(deadline=now() + HOUR))
+@pytest.mark.parametrize("reason", ["DEADLINE", "MAX_DURATION", "HEARTBEAT"])
+async def test_machine_of_a_create_that_is_open_at_its_end_is_removed(world: World, reason: str):
+    limits = {
+        "DEADLINE": Lifetime(deadline=now() + HOUR),
+        "MAX_DURATION": Lifetime(max_duration=HOUR),
+        "HEARTBEAT": Lifetime(heartbeat=HOUR),
+    }
+    accepted = await world.create("late", lifetime=limits[reason])
     world.simulator.world.set_speed(0.01)
     await world.work_once()
     row = await world.instance(accepted.instance.id)
@@ -159,7 +165,8 @@ async def test_machine_of_a_create_that_is_open_at_the_deadline_is_removed(world
     await world.work_until_status(accepted.instance.id, InstanceStatus.DELETED)
     assert (await world.operation(accepted.operation.id))["status"] == "CANCELLED"
     assert (world.made(), world.machines()) == (1, [])
-    assert (await lifetime_events(world, accepted.instance.id))[-1][0] == "lifetime.ended"
+    *_, (type, values) = await lifetime_events(world, accepted.instance.id)
+    assert (type, values["reason"]) == ("lifetime.ended", reason)
 
 
 async def test_open_operation_is_waited_for_and_a_delete_supersedes_it_after_two_minutes(world: World, ready: Ready):
