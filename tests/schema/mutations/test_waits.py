@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from schema.ids import INSTANCE, format_id
 from server.enums import InstanceStatus
@@ -161,6 +162,23 @@ async def test_start_waits_until_it_is_cancelled(empty: Api):
     assert (found["wait"], found["instance"]["status"]) == (None, "EXITED")
     refused = (await empty.ask(UPDATE, input={"operationId": operation, "priority": 1})).data["updateWait"]
     assert refused["errors"] == [{"code": "INVALID_WAIT", "path": ["input", "operationId"]}]
+
+
+async def test_metrics_say_how_many_wait_and_since_when(empty: Api):
+    async def gauges() -> tuple[float, float]:
+        url = f"http://{empty.server.address}/metrics"
+        headers = {"authorization": f"Bearer {empty.token}"}
+        async with empty.server.http.get(url, headers=headers) as response:
+            body = await response.text()
+        families = {each.name: each.samples[0].value for each in text_string_to_metric_families(body) if each.samples}
+        return families["pilotlight_waits"], families["pilotlight_wait_oldest_seconds"]
+
+    assert await gauges() == (0, 0)
+    await waiting(empty, "first")
+    await waiting(empty, "second")
+    await empty.world.execute("UPDATE capacity_wait SET since = since - interval '1 hour' WHERE priority = 50")
+    many, oldest = await gauges()
+    assert (many, 3600 <= oldest < 3700) == (2, True)
 
 
 async def test_wait_of_another_project_is_not_changed(empty: Api):

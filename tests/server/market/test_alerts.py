@@ -14,6 +14,7 @@ from server.market.alerts import ALERTS_MAX, AlertDraft, create_alert, delete_al
 from server.market.matches import fire_alerts
 from server.market.segments import Segment
 from server.market.tape import OfferKey, mark_empty
+from server.observe import metrics
 from server.queue.kinds import CleanUp
 from tests.server.market.polls import CLUSTER, NAME, PRODUCT, REGION, Market
 
@@ -76,6 +77,21 @@ async def test_alert_fires_once_after_an_offer_has_matched_for_long_enough(marke
     await market.poll_segment()
     assert await fired(market) == [OFFER]
     assert await market.world.value("SELECT fired_at IS NOT NULL FROM market_alert WHERE id = $1", alert_id)
+
+
+async def test_polls_changes_and_alerts_are_counted(market: Market):
+    await out_of_stock(market)
+    await alert(market, held_for=timedelta(0))
+
+    def counts() -> tuple[float, float, float]:
+        return metrics.MARKET_POLLS.of(), metrics.MARKET_CHANGES.of(), metrics.MARKET_ALERTS.of()
+
+    before = counts()
+    market.plan(free=4)
+    await market.poll_segment()
+    await market.poll_segment()
+
+    assert tuple(now - then for now, then in zip(counts(), before, strict=True)) == (2, 1, 1)
 
 
 async def test_offer_that_was_gone_in_between_does_not_fire(market: Market):

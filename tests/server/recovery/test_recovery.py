@@ -16,6 +16,7 @@ from server.instances.commands.update import UpdateDraft, update_instance
 from server.instances.provider.reconcile import reconcile
 from server.instances.recovery import incident
 from server.instances.recovery.spec import Recovery, RecoveryChange, read
+from server.observe import metrics
 from server.queue.kinds import Reconcile
 from server.simulator import lifecycle
 from server.simulator.faults import Fault, FaultKind
@@ -162,6 +163,29 @@ async def test_lost_machine_is_replaced(world: World):
         (1, old, True, False, "GONE_AT_PROVIDER"),
         (2, row["novita_id"], True, False, None),
     ]
+
+
+async def test_attempts_relocations_and_those_that_were_given_up_are_counted(world: World):
+    def counts() -> tuple[float, ...]:
+        given_up = metrics.RECOVERIES_GIVEN_UP.of("NO_START_STEP")
+        return metrics.RECOVERY_ATTEMPTS.of("LOSS", "BEGAN"), metrics.RELOCATIONS.of(), given_up
+
+    before = counts()
+    instance_id, old = await ready(world)
+    await gone(world, instance_id, old)
+    await recovered(world, instance_id)
+    await update_instance(
+        world.database, Target(instance_id), UpdateDraft(recovery=RecoveryChange(SAME_ONLY)), by=world.caller
+    )
+    await gone(world, instance_id, (await world.instance(instance_id))["novita_id"])
+    await world.execute("UPDATE instance SET status_since = status_since - interval '1 minute'")  # the pause is over
+
+    async def has_given_up() -> bool:
+        return "recovery.gave_up" in await world.event_types(instance_id)
+
+    await world.work_until(has_given_up)
+
+    assert tuple(now - then for now, then in zip(counts(), before, strict=True)) == (1, 1, 1)
 
 
 async def test_lost_machine_without_allowed_data_loss_is_given_up_at_once(world: World):
