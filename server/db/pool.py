@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -18,10 +20,11 @@ DRAIN_TIMEOUT = 5.0  # seconds for running statements when the process stops
 
 
 class RawPool:
-    """asyncpg's pool, opened at first use, with connections that a cancelled caller does not wait for.
+    """Up to `size` connections, opened when they are needed; callers beyond that wait in line.
 
-    asyncpg's own `release` waits until the server confirms that the statement was cancelled, which never happens on a
-    silent network. Here the connection is closed in the background instead, and the pool opens another one.
+    asyncpg's own pool takes as long as a small statement: a timer, a future and a task for each use. It also waits for
+    a cancelled statement until the server confirms the end, which never happens on a silent network. Here the
+    connection is closed in the background instead, and another one is opened.
     """
 
     def __init__(
@@ -32,8 +35,13 @@ class RawPool:
         self._is_read_only = is_read_only
         self._connect = connect
         self._timeout = timeout.total_seconds()
-        self._pool: Any = None  # its proxies have the type of connections only at run time
+        self._places = size  # that neither a connection in use nor one that is being opened has
+        self._idle: list[tuple[Connection, float]] = []  # with the time of its last use; the last one is used first
+        self._used: set[Connection] = set()
+        self._line: deque[asyncio.Future[None]] = deque()  # callers that wait for a place
         self._closing: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None  # while there are idle connections
+        self._all_back: asyncio.Event | None = None  # once the pool is closed
 
     async def fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
         async with self.acquire() as connection:
@@ -56,63 +64,123 @@ class RawPool:
 
     @property
     def in_use(self) -> int:
-        return 0 if self._pool is None else self._pool.get_size() - self._pool.get_idle_size()
+        return len(self._used)
 
     @property
     def waiting(self) -> int:
-        # asyncpg has no public count; its free connections are in an asyncio queue.
-        queue = getattr(self._pool, "_queue", None)
-        return sum(not getter.done() for getter in getattr(queue, "_getters", ()))
+        return len(self._line)
 
     async def close(self) -> None:
-        if self._pool is None:
-            return
-        try:
-            async with asyncio.timeout(DRAIN_TIMEOUT):
-                await self._pool.close()
-        except TimeoutError:
-            self._pool.terminate()
+        """Wait for connections in use, a limited time, and close all."""
+        self._all_back = asyncio.Event()
+        self._stop_timer()
+        while self._idle:
+            self._discard(self._idle.pop()[0])
+        if self._used:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DRAIN_TIMEOUT):
+                    await self._all_back.wait()
+            for connection in list(self._used):
+                connection.terminate()
         if self._closing:
             await asyncio.wait(self._closing)
 
     async def take(self) -> Connection:
-        if self._pool is None:
-            self._pool = asyncpg.create_pool(
-                connect=self._open,
-                reset=_keep_session,
-                min_size=0,
-                max_size=self.size,
-                max_queries=2**62,
-                max_inactive_connection_lifetime=IDLE_TIMEOUT,
-            )
-            await self._pool  # with min_size=0 this opens no connection and does not yield to the event loop
-        while True:
-            async with asyncio.timeout(self._timeout):  # asyncpg's own timeout costs a task
-                connection: Connection = await self._pool.acquire()
+        if self._places and self._idle and not self._line:
+            connection = self._take_idle()
+            if connection is not None:
+                self._places -= 1
+                return connection
+        async with asyncio.timeout(self._timeout):
+            if self._places and not self._line:
+                self._places -= 1
+            else:
+                await self._wait_for_place()
+            return await self._take_or_open()
+
+    def give_back(self, connection: Connection, error: BaseException | None) -> None:
+        """Keeps the connection after a response, even an error; after anything else its state is unknown."""
+        self._used.discard(connection)
+        has_response = error is None or isinstance(error, asyncpg.PostgresError)
+        if not connection.is_closed():
+            if has_response and self._all_back is None and not connection.is_in_transaction():
+                self._idle.append((connection, time.monotonic()))
+                if self._timer is None:
+                    self._start_timer(IDLE_TIMEOUT)
+            else:
+                self._discard(connection)
+        self._give_place()
+
+    def _take_idle(self) -> "Connection | None":
+        """The connection that was used last."""
+        while self._idle:
+            connection, _ = self._idle.pop()
+            if connection.is_closed():
+                continue
             if self._is_read_only or not _is_read_only(connection):
+                self._used.add(connection)
                 return connection
             self._discard(connection)
+        return None
 
-    async def give_back(self, connection: Connection, error: BaseException | None) -> None:
-        """Keeps the connection after a response, even an error; after anything else its state is unknown."""
-        has_response = error is None or isinstance(error, asyncpg.PostgresError)
+    async def _take_or_open(self) -> Connection:
+        """For a caller that has a place; it has none any more if this fails."""
         try:
-            is_reusable = has_response and not connection.is_in_transaction()
-        except asyncpg.InterfaceError:  # it was closed during its use, which has released it already
-            return
-        if is_reusable:
-            await self._pool.release(connection)
-        else:
-            self._discard(connection)
+            while True:
+                connection = self._take_idle()
+                if connection is not None:
+                    return connection
+                if self._all_back is not None:
+                    raise asyncpg.InterfaceError("the pool is closed")
+                self._idle.append((await self._connect(), time.monotonic()))
+        except BaseException:
+            self._give_place()
+            raise
+
+    async def _wait_for_place(self) -> None:
+        place = asyncio.get_running_loop().create_future()
+        self._line.append(place)
+        try:
+            await place
+        except BaseException:
+            if place.done() and not place.cancelled():
+                self._give_place()  # it came in the moment in which the caller went away
+            elif place in self._line:
+                self._line.remove(place)
+            raise
+
+    def _give_place(self) -> None:
+        """To the caller that waits longest, if one does."""
+        if self._all_back is not None and not self._used:
+            self._all_back.set()
+        while self._line:
+            place = self._line.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        self._places += 1
+
+    def _start_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._close_idle)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close_idle(self) -> None:
+        oldest = time.monotonic() - IDLE_TIMEOUT
+        while self._idle and self._idle[0][1] <= oldest:
+            self._discard(self._idle.pop(0)[0])
+        self._timer = None
+        if self._idle:
+            self._start_timer(self._idle[0][1] - oldest)
 
     def _discard(self, connection: Connection) -> None:
         """Not `terminate()`: that would also end asyncpg's request to cancel the statement on the server."""
         closing = asyncio.create_task(_close(connection))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-
-    async def _open(self, *_: Any, **__: Any) -> Connection:
-        return await self._connect()
 
 
 class _AcquireContext:
@@ -128,11 +196,7 @@ class _AcquireContext:
         return self._connection
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        await self._pool.give_back(self._connection, error)
-
-
-async def _keep_session(_connection: object) -> None:
-    """Instead of asyncpg's reset query, a round trip per use: single statements leave no session state behind."""
+        self._pool.give_back(self._connection, error)
 
 
 def _is_read_only(connection: Connection) -> bool:

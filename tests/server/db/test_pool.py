@@ -155,3 +155,28 @@ async def test_what_is_not_needed_any_more_is_closed(pool: RawPool, making: Maki
     await until(is_first_closed_while_the_last_is_used)
     assert not last.is_closed()
     assert making.made == 2
+
+
+async def test_closing_waits_for_what_is_in_use_and_serves_nothing_more(making: Making):
+    pool = RawPool(making, size=2, timeout=timedelta(seconds=30))
+    async with pool.acquire() as connection:
+        async with pool.acquire():
+            pass  # idle from here on
+        closing = asyncio.create_task(pool.close())
+        await until(making.connections[1].is_closed)
+        assert await connection.fetchval("SELECT 1") == 1
+        assert not closing.done()
+    await closing
+
+    assert all(each.is_closed() for each in making.connections)
+    assert (pool.in_use, making.made) == (0, 2)
+    with pytest.raises(asyncpg.InterfaceError):
+        await pool.fetchval(PID)
+
+
+async def test_closing_ends_what_is_not_given_back(making: Making, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(raw, "DRAIN_TIMEOUT", 0.05)
+    pool = RawPool(making, size=1, timeout=timedelta(seconds=30))
+    async with pool.acquire() as connection:
+        await pool.close()
+        assert connection.is_closed()
