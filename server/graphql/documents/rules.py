@@ -4,8 +4,26 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from graphql import BREAK, SKIP, ASTValidationRule, Node, ParallelVisitor, ValidationContext, Visitor
+from graphql import (
+    BREAK,
+    SKIP,
+    ASTValidationRule,
+    FieldNode,
+    FragmentDefinitionNode,
+    FragmentSpreadNode,
+    ListValueNode,
+    Node,
+    ObjectValueNode,
+    ParallelVisitor,
+    TypeInfoVisitor,
+    ValidationContext,
+    VariableNode,
+    Visitor,
+    visit,
+)
 from graphql.language.visitor import EnterLeaveVisitor
+from graphql.pyutils import RefMap
+from graphql.validation.validation_context import NodeWithSelectionSet, VariableUsage, VariableUsageVisitor
 
 Method = Callable[..., Any]
 NOTHING = EnterLeaveVisitor(None, None)
@@ -17,12 +35,79 @@ def combined(rules: Sequence[type[ASTValidationRule]]) -> type[ASTValidationRule
     class Combined(ASTValidationRule):
         def __init__(self, context: ValidationContext) -> None:
             super().__init__(context)
-            self._rules = _Rules([rule(context) for rule in rules])
+            own = _Context(context)
+            self._rules = _Rules([rule(own) for rule in rules])
 
         def get_enter_leave_for_kind(self, kind: str) -> EnterLeaveVisitor:
             return self._rules.get_enter_leave_for_kind(kind)
 
     return Combined
+
+
+class _Context(ValidationContext):
+    """As its base, which hashes whole definitions to find what it knows of them, and visits all of a definition to find
+    its variables."""
+
+    def __init__(self, given: ValidationContext) -> None:
+        type_info: Any = given._type_info  # pyright: ignore[reportPrivateUsage]
+        super().__init__(given.schema, given.document, type_info, given.on_error, given.hide_suggestions)
+        by_identity: Any = (RefMap[Any, Any](), RefMap[Any, Any](), RefMap[Any, Any]())
+        self._fragment_spreads, self._variable_usages, self._recursive_variable_usages = by_identity
+
+    def get_variable_usages(self, node: NodeWithSelectionSet) -> list[VariableUsage]:
+        usages = self._variable_usages.get(node)
+        if usages is None:
+            using = set[int]()
+            if not _find_variables(node, using):
+                return []
+            fragment = node if isinstance(node, FragmentDefinitionNode) else None
+            visitor = _Usages(self._type_info, fragment, using)
+            visit(node, TypeInfoVisitor(self._type_info, visitor))
+            usages = self._variable_usages[node] = visitor.usages
+        return usages
+
+
+class _Usages(VariableUsageVisitor):
+    """Visits only fields that use a variable, or have such a field inside."""
+
+    def __init__(self, type_info: Any, fragment: FragmentDefinitionNode | None, using: set[int]) -> None:
+        super().__init__(type_info, fragment)
+        self._using = using
+
+    def enter_field(self, node: FieldNode, *_: Any) -> Any:
+        return None if id(node) in self._using else SKIP
+
+
+def _find_variables(node: Any, using: set[int]) -> bool:
+    """Whether there is a variable at or below this node, but in definitions of variables; `using` gets such fields."""
+    found = False
+    for each in node.selection_set.selections if node.selection_set is not None else ():
+        if each.__class__ is FragmentSpreadNode:
+            found = found or _are_used(each.arguments) or _are_used(each.directives)
+        elif _find_variables(each, using):
+            found = True
+    if not found:
+        found = _are_used(getattr(node, "arguments", None)) or _are_used(node.directives)
+    if found:
+        using.add(id(node))
+    return found
+
+
+def _are_used(nodes: Any) -> bool:
+    """Whether one of these arguments or directives has a variable."""
+    for each in nodes or ():
+        value = getattr(each, "value", None)
+        if _are_used(each.arguments) if value is None else _is_used(value):
+            return True
+    return False
+
+
+def _is_used(value: Any) -> bool:
+    if value.__class__ is VariableNode:
+        return True
+    if value.__class__ is ListValueNode:
+        return any(map(_is_used, value.values))
+    return value.__class__ is ObjectValueNode and any(_is_used(each.value) for each in value.fields)
 
 
 class _Rules(ParallelVisitor):

@@ -284,10 +284,23 @@ WRONG = (
     "query ($id: ID = 1.5) { instance(id: $id) { id @include(if: $id) @include(if: true) } }",
     "{ node(id: 1) { ... on Instance { id nothing } ... on Int { id } } }",
     "{ a }" * 30,
+    "query ($a: Int!) { instances(first: $b, filter: {statuses: [$c], regions: $a}) { nodes { id @include(if: $d)"
+    " ...F @skip(if: $e) operations(first: $a) { id } } } } fragment F on Instance { operations(first: $f) { id } }",
+    "{ instances(filter: { statuses: [$c] }) { nodes { id } } }",
+    "{ instance(id: $c) { id } }",
+    "query ($x: Int) @skip(if: $x) { __typename }",
+    "{ ... @include(if: $y) { __typename } }",
+    "{ ...F @include(if: $y) } fragment F on Query { __typename }",
+    "query ($unused: Int, $id: Int) { node(id: $id) { ... on Instance @include(if: $id) { id } } }",
+    "query A($id: ID!) { ...F } query B { ...F } fragment F on Query { instance(id: $id) { id name } }",
 )
+USED = """query ($id: ID!, $after: DateTime, $no: Boolean!) {
+  instance(id: $id) { id @skip(if: $no) ...F operations(first: 1) { id } }
+  instances(filter: { createdAfter: $after, statuses: [READY] }) { nodes { name ...F @include(if: $no) } }
+} fragment F on Instance { status @skip(if: $no) }"""
 
 
-@pytest.mark.parametrize("text", [*WRONG, QUERY, get_introspection_query()])
+@pytest.mark.parametrize("text", [*WRONG, QUERY, USED, get_introspection_query()])
 def test_rules_find_the_same_together_as_one_by_one(text: str):
     document = parse(text)
     one_by_one = validate(CORE, document, RULES, max_errors=20)
