@@ -1,9 +1,9 @@
 """Instances whose fields are converted from the row when they are selected."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -67,6 +67,7 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
 }
 
 
-def columns_for(selected: Collection[str]) -> frozenset[str]:
+@lru_cache(maxsize=500)
+def columns_for(selected: frozenset[str]) -> frozenset[str]:
     """The columns that instances need if only fields of these names are selected."""
     return frozenset(column for name in selected for column in _COLUMNS.get(name, ()))

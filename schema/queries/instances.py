@@ -11,7 +11,7 @@ from schema.inputs import After, First, Id, Which
 from schema.lazy_instance import LazyInstance, columns_for
 from schema.pagination import check_first, parse_order_cursor
 from schema.permissions import Requires
-from schema.selection import selected_names
+from schema.selection import load_root, selected_names
 from schema.types.connection import InstanceConnection
 from schema.types.instance import Instance
 from server.db import tables
@@ -29,7 +29,7 @@ class InstanceQueries:
     async def instance(self, info: Info, id: Id) -> Instance | None:
         try:
             part = info.context.loaders.part_of_instance(columns_for(selected_names(info)) | READER_COLUMNS)
-            row = await part.load(ids.parse(ids.INSTANCE, id))
+            row = await load_root(info, part, ids.parse(ids.INSTANCE, id))
         except NotFound:
             return None
         return None if row is None else await _up_to_date(row, info)

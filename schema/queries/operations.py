@@ -11,6 +11,7 @@ from schema.context import Info
 from schema.filters import OperationFilter
 from schema.inputs import After, First, Id, Which
 from schema.permissions import Requires
+from schema.selection import load_root
 from schema.types.connection import OperationConnection, OperationEdge
 from schema.types.operation import Operation
 from server.db import tables
@@ -28,7 +29,7 @@ class OperationQueries:
     @strawberry.field(description="One operation; null if not found.", extensions=[Requires(Role.READER)])
     async def operation(self, info: Info, id: Id) -> Operation | None:
         try:
-            row = await info.context.loaders.operation.load(ids.parse(ids.OPERATION, id))
+            row = await load_root(info, info.context.loaders.operation, ids.parse(ids.OPERATION, id))
         except NotFound:
             return None
         return None if row is None else Operation.of(row)
