@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from inspect import isawaitable
 from typing import Any, cast
 
-from graphql import get_argument_values, get_named_type, is_leaf_type
+from graphql import FieldNode, get_argument_values, get_named_type, is_leaf_type
+from graphql.execution.collect_fields import FieldDetails
+from graphql.execution.executor import CollectedErrors
 from strawberry.schema.schema import StrawberryGraphQLCoreExecutionContext
 
 from schema.context import Context
 from server.graphql.documents.document import Operation
-from server.graphql.execution.compiler import Compiler, LoadedField, PartialReader, Read, Run
+from server.graphql.execution.compiler import Compiler, PartialShape
+from server.graphql.execution.shapes import LoadedField, Run, Shape
 
 MAX_SELECTIONS = 200  # of one operation
 LONG = 10  # items of a list that is worth compiling for one execution
@@ -22,35 +25,35 @@ Key = tuple[int, ...]
 class Plan:
     """The compiled selections of one operation. They are compiled when they are first needed."""
 
-    __slots__ = ("_compiler", "_keyed", "_partial", "_values")
+    __slots__ = ("_compiler", "_keyed", "_partial", "_shapes")
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
-        self._values: dict[Key, Read | None] = {}
-        self._partial: dict[Key, PartialReader | None] = {}
+        self._shapes: dict[Key, Shape | None] = {}
+        self._partial: dict[Key, PartialShape | None] = {}
         self._keyed: list[Any] = []  # keys are ids of objects, so these objects must live as long as the keys
 
-    def value(self, type: Any, nodes: Sequence[Any]) -> Read | None:
-        """The function that completes a value of this type; None if the library has to do it."""
+    def shape(self, type: Any, nodes: Sequence[Any]) -> Shape | None:
+        """What completes a value of this type; None if the library has to do it."""
         key = (id(type), id(nodes[0].node)) if len(nodes) == 1 else (id(type), *[id(each.node) for each in nodes])
         try:
-            return self._values[key]
+            return self._shapes[key]
         except KeyError:
-            read = None
+            shape = None
             if not is_leaf_type(get_named_type(type)) and self._keep(type, nodes):
-                read = self._compiler.value(type, nodes)
-            self._values[key] = read
-            return read
+                shape = self._compiler.shape(type, nodes)
+            self._shapes[key] = shape
+            return shape
 
-    def plain_fields(self, type: Any, nodes: Sequence[Any]) -> PartialReader | None:
-        """The function that reads the plain fields of an object that also has others."""
+    def plain_fields(self, type: Any, nodes: Sequence[Any]) -> PartialShape | None:
+        """What makes the plain fields of an object that also has others."""
         key = (id(type), *[id(each.node) for each in nodes])
         try:
             return self._partial[key]
         except KeyError:
-            reader = self._compiler.plain_fields(type, nodes) if self._keep(type, nodes) else None
-            self._partial[key] = reader
-            return reader
+            partial = self._compiler.plain_fields(type, nodes) if self._keep(type, nodes) else None
+            self._partial[key] = partial
+            return partial
 
     def _keep(self, type: Any, nodes: Sequence[Any]) -> bool:
         if len(self._keyed) >= MAX_SELECTIONS:
@@ -75,6 +78,23 @@ class CompilingExecutor(StrawberryGraphQLCoreExecutionContext):
         self.compiles_all = at_once or operation.was_executed
         operation.was_executed = True
 
+    def only_field(self) -> tuple[str, Shape] | None:
+        """Name and shape of the operation's root field, if there is only one, and nothing is decided by variables."""
+        selections = self.operation.selection_set.selections
+        node = selections[0]
+        if self.plan is None or len(selections) > 1 or not isinstance(node, FieldNode) or node.directives:
+            return None
+        root: Any = self.schema.get_root_type(self.operation.operation)
+        definition: Any = self.schema.get_field(root, node.name.value)
+        shape = self.plan.shape(definition.type, [FieldDetails(node, None)])
+        return None if shape is None else ((node.alias or node.name).value, shape)
+
+    def build_per_event_executor(self, payload: Any) -> Any:
+        """As the library's, which copies itself by the way of pickling."""
+        executor: Any = object.__new__(type(self))
+        executor.__dict__.update(self.__dict__, root_value=payload, collected_errors=CollectedErrors())
+        return executor
+
     def complete_value(
         self,
         return_type: Any,
@@ -91,12 +111,12 @@ class CompilingExecutor(StrawberryGraphQLCoreExecutionContext):
         plan = self.plan
         if plan is None or result is None or not (self.compiles_all or _is_long(result)):
             return complete()
-        read = plan.value(return_type, field_details_list)
-        if read is None:
+        shape = plan.shape(return_type, field_details_list)
+        if shape is None:
             return complete()
         run: Run = defaultdict(list)
         try:
-            value = read(result, run)
+            value = shape.one(result, run)
         except Exception:  # noqa: BLE001 - the library meets the same problem and reports it
             return complete()
         return self._loaded(value, run, path, complete) if run else value
@@ -104,8 +124,8 @@ class CompilingExecutor(StrawberryGraphQLCoreExecutionContext):
     def collect_and_execute_subfields(
         self, return_type: Any, field_details_list: Any, path: Any, result: Any, position_context: Any
     ) -> Any:
-        reader = self.plan.plain_fields(return_type, field_details_list) if self.plan and self.compiles_all else None
-        if reader is None:
+        partial = self.plan.plain_fields(return_type, field_details_list) if self.plan and self.compiles_all else None
+        if partial is None:
             return super().collect_and_execute_subfields(
                 return_type, field_details_list, path, result, position_context
             )
@@ -118,12 +138,12 @@ class CompilingExecutor(StrawberryGraphQLCoreExecutionContext):
 
         run: Run = defaultdict(list)
         try:
-            values = reader.read(result, run)
+            values = partial.shape.one(result, run)
         except Exception:  # noqa: BLE001 - as above
             return execute(grouped)
-        others = execute(reader.others)
+        others = execute(partial.others)
         if run:
-            plain = [name for name in grouped if name not in reader.others]
+            plain = [name for name in grouped if name not in partial.others]
             return _joined(values, self._loaded(values, run, path, lambda: execute(plain)), others)
         if isawaitable(others):
             return _joined(values, None, others)
@@ -144,9 +164,9 @@ class CompilingExecutor(StrawberryGraphQLCoreExecutionContext):
                         *(self._load(field, waiting, is_single=is_single) for field, waiting in fields)
                     )
                 for (field, waiting), values in zip(fields, loaded, strict=True):
-                    name, read = field.name, field.read
-                    for (_, target), each in zip(waiting, values, strict=True):
-                        target[name] = read(each, later)
+                    name = field.name
+                    for (_, target), each in zip(waiting, field.shape.many(values, later), strict=True):
+                        target[name] = each
                 run = later
         except Exception:  # noqa: BLE001 - as above
             self._has_failed = True

@@ -57,6 +57,11 @@ def is_iso(type: Any) -> bool:
     return all(type.coerce_output_value(moment) == moment.isoformat() for moment in _MOMENTS)
 
 
+def is_plain(type: Any, value: object) -> bool:
+    """Whether the scalar writes a value as it is."""
+    return type.coerce_output_value(value) == value
+
+
 def coercer_of(type: Any) -> Callable[[Any], Any]:
     def coerce(value: Any) -> Any:
         if value is None or isinstance(value, Exception) or optimized_is_awaitable(value):

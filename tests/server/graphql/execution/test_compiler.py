@@ -101,11 +101,11 @@ async def test_the_plain_fields_of_an_object_with_a_resolver_are_compiled_too():
     executor: Any = CompilingExecutor.build(schema, document)
     node = document.definitions[0].selection_set.selections[0]  # type: ignore[attr-defined]
     details = [compiler.FieldDetails(node, None)]
-    reader = compiler.Compiler(schema, executor.fragments, executor.operation).plain_fields(instance, details)
-    assert reader is not None
-    assert reader.others == ("env",)
+    partial = compiler.Compiler(schema, executor.fragments, executor.operation).plain_fields(instance, details)
+    assert partial is not None
+    assert partial.others == ("env",)
     value = Maker(3, odd=0.0)._present(instance, 0)
-    assert list(reader.read(value, {})) == ["id", "name", "env", "status"]
+    assert list(partial.shape.one(value, {})) == ["id", "name", "env", "status"]
 
 
 async def test_an_operation_is_compiled_on_its_second_use_but_long_lists_at_once(monkeypatch: pytest.MonkeyPatch):
@@ -115,13 +115,13 @@ async def test_an_operation_is_compiled_on_its_second_use_but_long_lists_at_once
     document = parse("{ few { currency } many { currency } }")
     operation = operation_of(document)
     compiled: list[str] = []
-    read = Plan.value
+    shape = Plan.shape
 
     def noted(plan: Plan, type: Any, nodes: Any) -> Any:
         compiled.append(nodes[0].node.name.value)
-        return read(plan, type, nodes)
+        return shape(plan, type, nodes)
 
-    monkeypatch.setattr(Plan, "value", noted)
+    monkeypatch.setattr(Plan, "shape", noted)
     for expected in (["many"], ["few", "many"]):
         compiled.clear()
         executor: Any = CompilingExecutor.build(schema, document)
