@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import strawberry
 
@@ -101,13 +101,10 @@ class InstanceHealth:
     endpoints: list[EndpointHealth] = strawberry.field(description="Results by endpoint, sorted by port.")
     checked_at: datetime = strawberry.field(description="When the last probe ended.")
 
-    @classmethod
-    def of(cls, rows: Sequence[tables.ProbeRow]) -> "InstanceHealth | None":
+    @staticmethod
+    def of(rows: Sequence[tables.ProbeRow]) -> "InstanceHealth | None":
         """None if nothing was probed in this run."""
-        if not rows:
-            return None
-        endpoints = [EndpointHealth.of(row._asdict()) for row in rows]
-        return cls(status=health_of(rows), endpoints=endpoints, checked_at=max(row.checked_at for row in rows))
+        return _HealthOfRows(rows) if rows else None
 
     @classmethod
     def of_event(cls, health: Mapping[str, Any]) -> "InstanceHealth":
@@ -115,6 +112,22 @@ class InstanceHealth:
         endpoints = [EndpointHealth.of(each) for each in health["endpoints"]]
         checked_at = max(endpoint.checked_at for endpoint in endpoints)
         return cls(status=Health(health["status"]), endpoints=endpoints, checked_at=checked_at)
+
+
+class _HealthOfRows(InstanceHealth):
+    """Its endpoints are made when they are selected: a list of instances most often shows the status alone."""
+
+    stands_for: ClassVar = InstanceHealth
+
+    def __init__(self, rows: Sequence[tables.ProbeRow]) -> None:
+        self._rows = rows
+        self.status = health_of(rows)
+        self.checked_at = max(row.checked_at for row in rows)
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "endpoints":
+            raise AttributeError(name)
+        return [EndpointHealth.of(row._asdict()) for row in self._rows]
 
 
 @strawberry.input(

@@ -163,7 +163,7 @@ def _failure(row: tables.InstanceLike, *_: Any) -> InstanceFailure | None:
 
 
 def _actions(row: tables.InstanceLike, *_: Any) -> list[OperationKind]:
-    return list(actions(InstanceStatus(row.status), has_machine=has_machine(row)))
+    return list(actions(row.status, has_machine=has_machine(row)))
 
 
 def _degraded_since(row: tables.InstanceLike, *_: Any) -> datetime | None:

@@ -36,10 +36,10 @@ class BillingMode(StrEnum):
     def of(cls, value: str | None) -> "BillingMode | None":
         if not value:
             return None
-        return cls(value) if value in _KNOWN else cls.OTHER
+        return _KNOWN.get(value, cls.OTHER)
 
 
-_KNOWN = frozenset(BillingMode)
+_KNOWN = {str(each): each for each in BillingMode}
 
 described(
     BillingMode,
