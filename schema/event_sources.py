@@ -22,6 +22,7 @@ from server.instances.queries.log import LogPart
 log = structlog.get_logger(__name__)
 
 WINDOW = 256  # messages that a broadcast keeps for subscribers that are slightly behind
+EVENTS_SHOWN = 100  # of which the messages are kept
 STATS_INTERVAL = timedelta(seconds=1)
 LOG_INTERVAL = timedelta(seconds=2)
 LOG_LINES = 200  # that a subscription begins with
@@ -36,6 +37,22 @@ class SourceEvent:
     version: int = 0
     cursor: str | None = None
     is_last: bool = False
+
+
+class ShownEvents:
+    """What the newest events are shown as: made once for all subscriptions of a process, however they select."""
+
+    def __init__(self) -> None:
+        self._shown: dict[tuple[str, Any], Any] = {}
+
+    def of(self, event: Event, cursor: str, to_item: Callable[..., Any]) -> Any:
+        key = (cursor, to_item)
+        found = self._shown.get(key)
+        if found is None:
+            if len(self._shown) >= EVENTS_SHOWN:
+                del self._shown[next(iter(self._shown))]
+            found = self._shown[key] = to_item(event, cursor=cursor)
+        return found
 
 
 class EventSource(ABC):

@@ -12,7 +12,7 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.error_masking import to_graphql_error
-from schema.event_sources import LOG_LINES, EventSource, LogSource, LogTextSource, SourceEvent, StatsSource
+from schema.event_sources import LOG_LINES, EventSource, LogSource, LogTextSource, ShownEvents, SourceEvent, StatsSource
 from schema.filters import EventFilter, InstanceEventFilter, InstanceFilter, ProjectEventFilter
 from schema.inputs import Id, Which
 from schema.permissions import Requires
@@ -237,11 +237,12 @@ def _log(
     info: Info, conditions: EventFilter, after: Cursor | None, to_item: Callable[..., object]
 ) -> AsyncGenerator[Any]:
     """The project's events that match; `to_item` makes the GraphQL object of an event and its cursor."""
+    shown = info.context.services.database.shared(ShownEvents)
 
     def show(event: Event, at: str) -> SourceEvent | None:
         if conditions.is_of_instance == (event.instance_id is None):
             return None
-        return SourceEvent(event.position, to_item(event, cursor=at), cursor=at)
+        return SourceEvent(event.position, shown.of(event, at, to_item), cursor=at)
 
     return _stream(
         LogSource(

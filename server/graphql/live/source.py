@@ -1,5 +1,6 @@
 """Starts a subscription in the GraphQL library: one source, then one execution per event."""
 
+from collections import defaultdict
 from inspect import isawaitable
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from schema.context import Context
 from schema.event_sources import EventSource
 from server.graphql.documents.document import Document
 from server.graphql.execution.execute import InvalidVariables, build_executor
+from server.graphql.execution.shapes import Run, Shape
 from server.graphql.request import Request
 
 
@@ -19,9 +21,24 @@ class SubscriptionExecution:
 
     def __init__(self, executor: Any, feed: EventSource) -> None:
         self._executor = executor  # untyped in the library; results are checked below
+        self._only_field: tuple[str, Shape] | None = executor.only_field()
         self.feed = feed
 
     async def result_of(self, item: object) -> ExecutionResult:
+        """An item is the value of the only field, so most often its shape is the whole execution."""
+        if self._only_field is not None:
+            name, shape = self._only_field
+            run: Run = defaultdict(list)
+            try:
+                value = shape.one(item, run)
+            except Exception:  # noqa: BLE001 - the library meets the same problem and reports it
+                return await self._execute(item)
+            if not run:
+                return ExecutionResult({name: value}, None)
+            self._only_field = None  # it has fields that are loaded for each message
+        return await self._execute(item)
+
+    async def _execute(self, item: object) -> ExecutionResult:
         result: Any = self._executor.build_per_event_executor(item).execute_operation(False)
         if isawaitable(result):
             result = await result
