@@ -156,6 +156,16 @@ async def test_catalogue_is_read_from_the_tape_without_a_provider_call(market: M
     assert market.world.calls() == calls
 
 
+async def test_create_is_accepted_without_a_provider_call(market: Market):
+    await market.poll()
+    market.world.catalog = market.catalog()
+    calls = market.world.calls()
+
+    await market.world.create(product_name=NAME, regions=(REGION,), billing="SPOT")
+
+    assert market.world.calls() == calls
+
+
 async def test_catalogue_says_when_the_poll_of_its_list_began(market: Market):
     await market.poll()
     await market.world.execute("UPDATE market_segment SET seen_at = seen_at - interval '3 minutes'")
