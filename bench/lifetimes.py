@@ -305,15 +305,19 @@ async def measure_beats(processes: int, seconds: float = 8.0, connections: int =
         token = await _token(stage.url)
         await stage.connection.execute("UPDATE instance SET project_id = (SELECT project_id FROM token)")
         urls: list[str] = []
+        servers: list[psutil.Process] = []
         for number in range(processes):
             ready = stage.home / f"ready-{number}.json"
-            _start(stack, [PILOTLIGHT, "serve", "--port", "0", "--ready-file", str(ready)], stage.env)
+            command = [PILOTLIGHT, "serve", "--port", "0", "--ready-file", str(ready)]
+            servers.append(psutil.Process(_start(stack, command, stage.env).pid))
             urls.append(await _ready(ready))
         rows = await stage.connection.fetch("SELECT id, version, updated_at FROM instance ORDER BY id")
         events = "SELECT (SELECT count(*) FROM event) + (SELECT count(*) FROM outbox)"
         told = await stage.connection.fetchval(events)
         await _beat(urls, token, [row["id"] for row in rows], 2.0, connections)
+        used = _cpu_seconds(servers)
         done, took = await _beat(urls, token, [row["id"] for row in rows], seconds, connections)
+        each = (_cpu_seconds(servers) - used) / done
         after = await stage.connection.fetch("SELECT id, version, updated_at FROM instance ORDER BY id")
         beaten = await stage.connection.fetchval("SELECT count(*) FROM instance WHERE heartbeat_at IS NOT NULL")
         is_silent = after == rows and await stage.connection.fetchval(events) == told
@@ -321,10 +325,15 @@ async def measure_beats(processes: int, seconds: float = 8.0, connections: int =
         is_good = rate >= BEATS_MIN and is_silent and beaten == len(rows)
         print(
             f"{'pass' if is_good else 'FAIL'}  heartbeats over HTTP, {processes} API processes: {rate:,.0f} a second"
-            f" (at least {BEATS_MIN:,.0f}); {'no event, no version' if is_silent else 'ROWS OR EVENTS CHANGED'}",
+            f" (at least {BEATS_MIN:,.0f}), {each * 1000:.2f} ms CPU each;"
+            f" {'no event, no version' if is_silent else 'ROWS OR EVENTS CHANGED'}",
             flush=True,
         )
         return is_good
+
+
+def _cpu_seconds(processes: list[psutil.Process]) -> float:
+    return sum(sum(each.cpu_times()[:2]) for each in processes)
 
 
 async def _beat(
