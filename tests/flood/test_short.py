@@ -15,6 +15,8 @@ async def test_an_attack_hurts_no_other_client_and_costs_no_lease(attacked_up: U
     async with aiohttp.ClientSession(headers={"authorization": f"Bearer {attacked_up.token}"}) as http:
         token = await attacker_token(http, attacked_up)
         verdict = await attacked(attacked_up, http, name, token, seconds=SECONDS, quiet_seconds=0.1)
+        if not verdict.counts:  # on a busy machine the attacker, whose priority is lower, may not have run at all
+            verdict = await attacked(attacked_up, http, name, token, seconds=10 * SECONDS, quiet_seconds=0.1)
 
     assert verdict.counts  # it did attack
     assert len(verdict.attacked.seconds) > 1

@@ -151,8 +151,9 @@ class Both:
         await process.says("api.ready")
         return process, f"http://127.0.0.1:{port}/graphql"
 
-    async def worker(self, command: tuple[str, ...]) -> Pilotlight:
-        process = await self.stack.enter_async_context(pilotlight("worker", env=self.environment, command=command))
+    async def worker(self, command: tuple[str, ...], **settings: str) -> Pilotlight:
+        environment = self.environment | settings
+        process = await self.stack.enter_async_context(pilotlight("worker", env=environment, command=command))
         await process.says("worker.ready")
         return process
 
@@ -323,7 +324,7 @@ async def begin_wait(by: GraphQLClient, old_worker: Pilotlight) -> tuple[str, st
         accepted = (await by.ask(PATIENT, name="patient"))["createInstance"]
         assert accepted["errors"] == []
         operation = str(accepted["operation"]["id"])
-        await until(lambda: _is_waiting(by, operation), within=15)  # less than a lease
+        await until(lambda: _is_waiting(by, operation), within=60)
     return str(accepted["instance"]["id"]), operation
 
 
@@ -342,7 +343,7 @@ async def test_old_and_new_processes_share_jobs_and_subscribers_on_one_database(
     await both.migrate(both.old)
     assert await both.revision() == PREVIOUS_HEAD
     old_api, old_url = await both.api(both.old)
-    old_worker = await both.worker(both.old)
+    old_worker = await both.worker(both.old, JOB_LEASE="120s")  # longer than it is paused
     secret = (await run("token", "create", "upgrade", env=both.environment, command=both.old)).printed.split()[-1]
     by_old = GraphQLClient(old_url, secret)
     before = await by_old.create("before")
