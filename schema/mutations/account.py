@@ -7,13 +7,12 @@ from pydantic import SecretStr
 
 from schema import ids
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import KEY, Input, KeyValueInput, MutationInput, PortInput, ToolInput, are_unique, mapping
-from schema.permissions import Requires
+from schema.mutation import mutation
 from schema.types.catalog import RegistryAuthType, Template
 from server.account.registry_auths import RegistryAuthDraft, create_registry_auth, delete_registry_auth
 from server.account.templates import TemplateFields, create_template, delete_template, update_template
-from server.enums import Role
 from server.errors import Problem
 from server.instances.drafts import Port
 from server.instances.tools import Tool
@@ -128,10 +127,7 @@ class DeleteTemplatePayload(Payload):
 
 @strawberry.type
 class AccountMutations:
-    @strawberry.mutation(
-        description="Store a credential for an image registry at the provider.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Store a credential for an image registry at the provider.")
     async def create_registry_auth(
         self, info: Info, input: Annotated[CreateRegistryAuthInput, Input]
     ) -> CreateRegistryAuthPayload:
@@ -141,10 +137,7 @@ class AccountMutations:
             registry_auth=None if auth is None else RegistryAuthType.of(auth), replayed=replayed
         )
 
-    @strawberry.mutation(
-        description="Delete a registry credential. Refused while an instance or template uses it.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Delete a registry credential. Refused while an instance or template uses it.")
     async def delete_registry_auth(
         self, info: Info, input: Annotated[DeleteRegistryAuthInput, Input]
     ) -> DeleteRegistryAuthPayload:
@@ -152,20 +145,14 @@ class AccountMutations:
         await delete_registry_auth(info.context.services.account, novita_id, **await caller_of(info))
         return DeleteRegistryAuthPayload(deleted_id=input.id)
 
-    @strawberry.mutation(
-        description="Create a template at the provider, checked like an instance that is created from it.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Create a template at the provider, checked like an instance that is created from it.")
     async def create_template(self, info: Info, input: Annotated[CreateTemplateInput, Input]) -> CreateTemplatePayload:
         template, replayed = await create_template(
             info.context.services.account, input.to_fields(), key=input.idempotency_key, by=info.context.caller
         )
         return CreateTemplatePayload(template=None if template is None else Template.of(template), replayed=replayed)
 
-    @strawberry.mutation(
-        description="Change a template. Instances that were created from it stay as they are.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Change a template. Instances that were created from it stay as they are.")
     async def update_template(self, info: Info, input: Annotated[UpdateTemplateInput, Input]) -> UpdateTemplatePayload:
         novita_id = ids.provider_id(ids.TEMPLATE, input.id)
         template = await update_template(
@@ -173,10 +160,7 @@ class AccountMutations:
         )
         return UpdateTemplatePayload(template=None if template is None else Template.of(template))
 
-    @strawberry.mutation(
-        description="Delete a template. Instances that were created from it stay.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Delete a template. Instances that were created from it stay.")
     async def delete_template(self, info: Info, input: Annotated[DeleteTemplateInput, Input]) -> DeleteTemplatePayload:
         novita_id = ids.provider_id(ids.TEMPLATE, input.id)
         await delete_template(info.context.services.account, novita_id, **await caller_of(info))

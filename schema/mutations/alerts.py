@@ -8,13 +8,12 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import KEY, Input, MoneyInput, MutationInput
+from schema.mutation import mutation
 from schema.mutations.account import REPLAYED
-from schema.permissions import Requires
 from schema.types.market.alert import MarketAlert
 from schema.types.money import MICROS_PER_E5, BillingMode
-from server.enums import Role
 from server.errors import Problem
 from server.market import alerts
 from server.market.alerts import INVALID_ALERT, AlertDraft
@@ -92,10 +91,9 @@ class DeleteAlertPayload(Payload):
 
 @strawberry.type
 class AlertMutations:
-    @strawberry.mutation(
-        description="Announce offers that begin to match and do so for a while, as events `market.alert`. Offers that "
-        "match already begin now. A project has at most 100.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    @mutation(
+        "Announce offers that begin to match and do so for a while, as events `market.alert`. Offers that "
+        "match already begin now. A project has at most 100."
     )
     async def create_alert(self, info: Info, input: Annotated[CreateAlertInput, Input]) -> CreateAlertPayload:
         services = info.context.services
@@ -104,10 +102,7 @@ class AlertMutations:
         alert = None if created.row is None else MarketAlert.of(created.row)
         return CreateAlertPayload(alert=alert, replayed=created.replayed)
 
-    @strawberry.mutation(
-        description="Delete an alert. It does not fire any more.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Delete an alert. It does not fire any more.")
     async def delete_alert(self, info: Info, input: Annotated[DeleteAlertInput, Input]) -> DeleteAlertPayload:
         alert_id = ids.parse(ids.ALERT, input.id, ("input", "id"))
         async with info.context.write() as session:

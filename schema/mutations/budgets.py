@@ -7,9 +7,10 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.filters import LabelFilter
 from schema.inputs import KEY, Input, KeyValueInput, MoneyInput, MutationInput
+from schema.mutation import mutation
 from schema.mutations.account import REPLAYED
 from schema.permissions import Requires
 from schema.types.spend.budget import Budget
@@ -80,10 +81,10 @@ class DeleteBudgetPayload(Payload):
 
 @strawberry.type
 class BudgetMutations:
-    @strawberry.mutation(
-        description="Limit what the project, a label or a token may spend in a period. A limit below what was spent "
+    @mutation(
+        "Limit what the project, a label or a token may spend in a period. A limit below what was spent "
         "already is accepted and acts at once. A project has at most 100.",
-        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
+        Requires(Role.ADMIN),
     )
     async def create_budget(self, info: Info, input: Annotated[CreateBudgetInput, Input]) -> CreateBudgetPayload:
         services = info.context.services
@@ -107,9 +108,7 @@ class BudgetMutations:
         budget = None if created.row is None else Budget.of(created.row)
         return CreateBudgetPayload(budget=budget, replayed=created.replayed)
 
-    @strawberry.mutation(
-        description="Change a budget. Its scope and period stay.", extensions=[Requires(Role.ADMIN), RefusalsAsErrors()]
-    )
+    @mutation("Change a budget. Its scope and period stay.", Requires(Role.ADMIN))
     async def update_budget(self, info: Info, input: Annotated[UpdateBudgetInput, Input]) -> UpdateBudgetPayload:
         change = BudgetChange(
             input.name,
@@ -123,10 +122,7 @@ class BudgetMutations:
             row = await budgets.update_budget(session, budget_id, change, project_id=info.context.caller.project_id)
         return UpdateBudgetPayload(budget=Budget.of(row))
 
-    @strawberry.mutation(
-        description="Delete a budget. What it refused may be requested again.",
-        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
-    )
+    @mutation("Delete a budget. What it refused may be requested again.", Requires(Role.ADMIN))
     async def delete_budget(self, info: Info, input: Annotated[DeleteBudgetInput, Input]) -> DeleteBudgetPayload:
         budget_id = ids.parse(ids.BUDGET, input.id, ("input", "id"))
         async with info.context.write() as session:

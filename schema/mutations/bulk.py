@@ -12,12 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from schema import ids
 from schema.context import Info
-from schema.errors import MutationError, Payload, RefusalsAsErrors, errors_of
+from schema.errors import MutationError, Payload, errors_of
 from schema.filters import InstanceFilter
 from schema.inputs import KEY, Input, MutationInput
+from schema.mutation import mutation
 from schema.mutations.payloads import AcceptedInstance
-from schema.permissions import Requires
-from server.enums import OperationKind, Role
+from server.enums import OperationKind
 from server.errors import Invalid, Problem, Refused
 from server.idempotency import IdempotentRequest, key_problems
 from server.instances.commands.delete import accept_delete
@@ -80,10 +80,7 @@ class DeleteInstancesPayload(ResultsPayload):
 
 @strawberry.type
 class BulkMutations:
-    @strawberry.mutation(
-        description="Stop several instances, by id or by a filter. Each is accepted or refused on its own.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Stop several instances, by id or by a filter. Each is accepted or refused on its own.")
     async def stop_instances(self, info: Info, input: Annotated[InstancesInput, Input]) -> StopInstancesPayload:
         async def stop(instance_id: UUID, key: str | None) -> Accepted:
             database, caller = info.context.services.database, info.context.caller
@@ -91,11 +88,7 @@ class BulkMutations:
 
         return StopInstancesPayload(results=await _each(info, input, "stopInstances", stop))
 
-    @strawberry.mutation(
-        description="Delete several instances, in any status, by id or by a filter. Each is accepted or refused on its "
-        "own.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Delete several instances, in any status, by id or by a filter. Each is accepted or refused on its own.")
     async def delete_instances(self, info: Info, input: Annotated[InstancesInput, Input]) -> DeleteInstancesPayload:
         async def delete(instance_id: UUID, key: str | None) -> Accepted:
             database, caller = info.context.services.database, info.context.caller

@@ -8,7 +8,6 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.errors import RefusalsAsErrors
 from schema.inputs import (
     KEY,
     EnvVariableInput,
@@ -24,15 +23,15 @@ from schema.inputs import (
     mapping,
     stated_secrets,
 )
+from schema.mutation import mutation
 from schema.mutations.payloads import InstancePayload
-from schema.permissions import Requires
 from schema.types.health import HealthCheckInput
 from schema.types.lifetime import LifetimeInput
 from schema.types.machines.recovery import RecoveryInput
 from schema.types.market.wait import NoCapacityInput
 from schema.types.money import MICROS_PER_E5
 from server.conversion import convert
-from server.enums import Billing, InstanceKind, PlacementOrder, Role
+from server.enums import Billing, InstanceKind, PlacementOrder
 from server.errors import Problem
 from server.instances import drafts
 from server.instances.commands import create, delete
@@ -213,10 +212,7 @@ class DeleteInstancePayload(InstancePayload):
 
 @strawberry.type
 class InstanceMutations:
-    @strawberry.mutation(
-        description="Create an instance. Returns at once; follow the operation or subscribe to updates.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Create an instance. Returns at once; follow the operation or subscribe to updates.")
     async def create_instance(self, info: Info, input: Annotated[CreateInstanceInput, Input]) -> CreateInstancePayload:
         services = info.context.services
         accepted = await create.create_instance(
@@ -235,10 +231,7 @@ class InstanceMutations:
         )
         return CreateInstancePayload.of(accepted, info)
 
-    @strawberry.mutation(
-        description="Delete an instance in any status. An operation in progress is superseded.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Delete an instance in any status. An operation in progress is superseded.")
     async def delete_instance(self, info: Info, input: Annotated[DeleteInstanceInput, Input]) -> DeleteInstancePayload:
         accepted = await delete.accept_delete(
             info.context.services.database,

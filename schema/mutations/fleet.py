@@ -5,8 +5,9 @@ from typing import Annotated
 import strawberry
 
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import Input, MutationInput
+from schema.mutation import mutation
 from schema.permissions import Requires, RequiresServerAdmin, RequiresWholeProject
 from schema.types.fleet import SyncReport
 from schema.types.instance import Instance
@@ -60,10 +61,11 @@ class ClearCachePayload(Payload):
 
 @strawberry.type
 class FleetMutations:
-    @strawberry.mutation(
-        description="Compare the project's instances with the provider now and correct those that differ. "
+    @mutation(
+        "Compare the project's instances with the provider now and correct those that differ. "
         "Not for tokens with `ownInstancesOnly`.",
-        extensions=[Requires(Role.OPERATOR), RequiresWholeProject(), RefusalsAsErrors()],
+        Requires(Role.OPERATOR),
+        RequiresWholeProject(),
     )
     async def sync_fleet(self, info: Info, input: Annotated[SyncFleetInput | None, Input] = None) -> SyncFleetPayload:
         if info.context.is_validate_only:
@@ -71,10 +73,10 @@ class FleetMutations:
         report = await info.context.services.provider_reader.sync(by=info.context.caller)
         return SyncFleetPayload(report=SyncReport.of(report))
 
-    @strawberry.mutation(
-        description="Adopt a machine of the provider account as an instance. Nothing is changed at the provider. "
+    @mutation(
+        "Adopt a machine of the provider account as an instance. Nothing is changed at the provider. "
         "Needs the role ADMIN of the project `default`.",
-        extensions=[RequiresServerAdmin(), RefusalsAsErrors()],
+        RequiresServerAdmin(),
     )
     async def adopt_instance(self, info: Info, input: Annotated[AdoptInstanceInput, Input]) -> AdoptInstancePayload:
         draft = AdoptDraft(novita_id=input.novita_id, name=input.name)
@@ -90,10 +92,7 @@ class FleetMutations:
             instance=Instance.of(instance), operation=None if operation is None else Operation.of(operation)
         )
 
-    @strawberry.mutation(
-        description="Clear one cache. Needs the role ADMIN of the project `default`.",
-        extensions=[RequiresServerAdmin(), RefusalsAsErrors()],
-    )
+    @mutation("Clear one cache. Needs the role ADMIN of the project `default`.", RequiresServerAdmin())
     async def clear_cache(self, info: Info, input: Annotated[ClearCacheInput, Input]) -> ClearCachePayload:
         caches = info.context.services.caches
         if input.name not in caches.names:
@@ -102,9 +101,8 @@ class FleetMutations:
             return ClearCachePayload()
         return ClearCachePayload(cleared=await caches.clear(input.name) or 0)
 
-    @strawberry.mutation(
-        description="Remove expired entries from all caches. Needs the role ADMIN of the project `default`.",
-        extensions=[RequiresServerAdmin(), RefusalsAsErrors()],
+    @mutation(
+        "Remove expired entries from all caches. Needs the role ADMIN of the project `default`.", RequiresServerAdmin()
     )
     async def clear_expired_cache(
         self, info: Info, input: Annotated[ClearExpiredCacheInput | None, Input] = None

@@ -6,12 +6,11 @@ from typing import Annotated
 import strawberry
 
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import Input, InstanceReference, MutationInput, target_of
+from schema.mutation import mutation
 from schema.mutations.payloads import instance_id_of
-from schema.permissions import Requires
 from schema.types.instance import Instance
-from server.enums import Role
 from server.errors import Invalid, Problem
 from server.instances.commands.check_health import ask_for_check, await_check
 from server.probes.plan import default_plan
@@ -43,10 +42,9 @@ class CheckHealthPayload(Payload):
 
 @strawberry.type
 class HealthMutations:
-    @strawberry.mutation(
-        description="Probe the endpoints of a running instance now. If all respond, an instance that FAILED while its "
-        "machine runs becomes READY, and a degraded one is healthy again; otherwise nothing changes but `health`.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    @mutation(
+        "Probe the endpoints of a running instance now. If all respond, an instance that FAILED while its "
+        "machine runs becomes READY, and a degraded one is healthy again; otherwise nothing changes but `health`."
     )
     async def check_health(self, info: Info, input: Annotated[CheckHealthInput, Input]) -> CheckHealthPayload:
         if input.wait > MAX_WAIT:

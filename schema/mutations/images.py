@@ -6,13 +6,12 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import EnvVariableInput, Input, InstanceInput, MutationInput, are_unique, mapping, stated_secrets
+from schema.mutation import mutation
 from schema.mutations.payloads import InstancePayload
-from schema.permissions import Requires
 from schema.types.provider_job import ProviderJob
 from server.account.provider_jobs import cancel_job
-from server.enums import Role
 from server.errors import Invalid, Problem
 from server.instances.commands.save_image import SaveImageDraft, save_image
 from server.instances.commands.upgrade import UpgradeDraft, upgrade_instance
@@ -76,10 +75,9 @@ class UpgradeInstancePayload(InstancePayload):
 
 @strawberry.type
 class ImageMutations:
-    @strawberry.mutation(
-        description="Save an EXITED instance as an image and push it to its registry. The operation has the action "
-        "SAVE_IMAGE and ends with the provider's job. No other change is possible meanwhile, except a delete.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    @mutation(
+        "Save an EXITED instance as an image and push it to its registry. The operation has the action "
+        "SAVE_IMAGE and ends with the provider's job. No other change is possible meanwhile, except a delete."
     )
     async def save_image(self, info: Info, input: Annotated[SaveImageInput, Input]) -> SaveImagePayload:
         services, auth_id = info.context.services, input.registry_auth_id
@@ -97,10 +95,9 @@ class ImageMutations:
         )
         return SaveImagePayload.of(accepted, info)
 
-    @strawberry.mutation(
-        description="Interrupt a job of the provider that saves an image; its operation then fails with "
-        "IMAGE_SAVE_INTERRUPTED. A migration can't be interrupted.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    @mutation(
+        "Interrupt a job of the provider that saves an image; its operation then fails with "
+        "IMAGE_SAVE_INTERRUPTED. A migration can't be interrupted."
     )
     async def cancel_provider_job(
         self, info: Info, input: Annotated[CancelProviderJobInput, Input]
@@ -109,10 +106,9 @@ class ImageMutations:
         cancelled = await cancel_job(info.context.services.account, job_id, by=info.context.caller)
         return CancelProviderJobPayload(job=ProviderJob.of(cancelled))
 
-    @strawberry.mutation(
-        description="Change image and start settings of an instance on its machine, which is reset; ports and volumes "
-        "stay. An EXITED instance is started. The operation has the action UPGRADE and ends when it is READY.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    @mutation(
+        "Change image and start settings of an instance on its machine, which is reset; ports and volumes "
+        "stay. An EXITED instance is started. The operation has the action UPGRADE and ends when it is READY."
     )
     async def upgrade_instance(
         self, info: Info, input: Annotated[UpgradeInstanceInput, Input]

@@ -8,12 +8,13 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from schema import ids
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import Input, MutationInput
-from schema.permissions import Requires, RequiresServerAdmin
+from schema.mutation import mutation
+from schema.permissions import RequiresServerAdmin
 from schema.types.job import Job, JobKind, JobStats
 from server.db.tables import Operation
-from server.enums import OPEN_OPERATION, OperationStatus, Role
+from server.enums import OPEN_OPERATION, OperationStatus
 from server.errors import Invalid, NotFound, Problem, Refused
 from server.events.replay import cursor_now
 from server.instances.commands.retry import RETRIED
@@ -60,10 +61,9 @@ class JobKindPayload(Payload):
 
 @strawberry.type
 class JobMutations:
-    @strawberry.mutation(
-        description="Retry a failed job with a fresh count of attempts. Refused if its operation has ended: use "
-        "retryOperation, or request a new operation.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    @mutation(
+        "Retry a failed job with a fresh count of attempts. Refused if its operation has ended: use "
+        "retryOperation, or request a new operation."
     )
     async def retry_job(self, info: Info, input: Annotated[JobInput, Input]) -> JobPayload:
         async with info.context.write() as session:
@@ -75,10 +75,7 @@ class JobMutations:
                 raise Refused("JOB_NOT_RETRYABLE", f"Only failed jobs can be retried; this one is {job.status}.")
             return JobPayload(job=Job.of(await _own(session, info, input.id), info.context.services.seals))
 
-    @strawberry.mutation(
-        description="Retry failed jobs, the oldest first. Jobs whose operation has ended are left alone.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Retry failed jobs, the oldest first. Jobs whose operation has ended are left alone.")
     async def retry_jobs(self, info: Info, input: Annotated[RetryJobsInput, Input]) -> RetryJobsPayload:
         if not 1 <= input.limit <= MAX_RETRIES:
             message = f"At most {MAX_RETRIES} jobs are retried at once."
@@ -94,10 +91,9 @@ class JobMutations:
             )
         return RetryJobsPayload(jobs=[ids.format_job(info.context.services.seals, each) for each in job_ids])
 
-    @strawberry.mutation(
-        description="Cancel a waiting or running job. Refused for a job that carries out an open operation: use "
-        "`cancelOperation`, which also removes what a create has made.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    @mutation(
+        "Cancel a waiting or running job. Refused for a job that carries out an open operation: use "
+        "`cancelOperation`, which also removes what a create has made."
     )
     async def cancel_job(self, info: Info, input: Annotated[JobInput, Input]) -> JobPayload:
         async with info.context.write() as session:
@@ -113,10 +109,10 @@ class JobMutations:
                 raise Refused("JOB_SERVES_OPERATION", f"It carries out an operation: cancelOperation {operation_id}.")
             return JobPayload(job=Job.of(await _own(session, info, input.id), info.context.services.seals))
 
-    @strawberry.mutation(
-        description="Pause a job kind in all processes and across restarts; running jobs finish. Needs the role "
+    @mutation(
+        "Pause a job kind in all processes and across restarts; running jobs finish. Needs the role "
         "ADMIN of the project `default`.",
-        extensions=[RequiresServerAdmin(), RefusalsAsErrors()],
+        RequiresServerAdmin(),
     )
     async def pause_jobs(self, info: Info, input: Annotated[JobKindInput, Input]) -> JobKindPayload:
         _check_kind(input.kind)
@@ -124,10 +120,7 @@ class JobMutations:
             changed = await pause_jobs(session, input.kind.value)
             return JobKindPayload(changed=changed, stats=await _stats(session, info))
 
-    @strawberry.mutation(
-        description="Resume a paused job kind. Needs the role ADMIN of the project `default`.",
-        extensions=[RequiresServerAdmin(), RefusalsAsErrors()],
-    )
+    @mutation("Resume a paused job kind. Needs the role ADMIN of the project `default`.", RequiresServerAdmin())
     async def resume_jobs(self, info: Info, input: Annotated[JobKindInput, Input]) -> JobKindPayload:
         _check_kind(input.kind)
         async with info.context.write() as session:

@@ -6,7 +6,6 @@ from typing import Annotated
 import strawberry
 
 from schema.context import Info
-from schema.errors import RefusalsAsErrors
 from schema.inputs import (
     KEY,
     VERSION,
@@ -20,13 +19,13 @@ from schema.inputs import (
     mapping,
     target_of,
 )
+from schema.mutation import mutation
 from schema.mutations.payloads import InstancePayload
-from schema.permissions import Requires
 from schema.types.health import HealthCheckInput
 from schema.types.lifetime import LifetimeChange, LifetimeInput
 from schema.types.machines.recovery import RecoveryChange, StartStep
 from schema.types.market.wait import NoCapacityInput
-from server.enums import OperationKind, Role
+from server.enums import OperationKind
 from server.errors import Invalid, Problem
 from server.instances import drafts
 from server.instances.commands import update
@@ -171,11 +170,10 @@ class UpdateInstanceInput(MutationInput):
 
 @strawberry.type
 class LifecycleMutations:
-    @strawberry.mutation(
-        description="Start an EXITED instance. If the provider has no capacity, the operation fails with "
+    @mutation(
+        "Start an EXITED instance. If the provider has no capacity, the operation fails with "
         "RESOURCE_CONSTRAINTS and the instance returns to EXITED; `steps` are other ways to start it. With RELOCATE, "
-        "an instance whose machine is gone can be started as well.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+        "an instance whose machine is gone can be started as well."
     )
     async def start_instance(self, info: Info, input: Annotated[StartInstanceInput, Input]) -> StartInstancePayload:
         draft = StartDraft(
@@ -204,37 +202,29 @@ class LifecycleMutations:
         )
         return StartInstancePayload.of(accepted, info)
 
-    @strawberry.mutation(
-        description="Stop an instance that is RUNNING, HEALTH_CHECKING or READY, or FAILED with an existing "
-        "machine. Its disk is kept and billed.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    @mutation(
+        "Stop an instance that is RUNNING, HEALTH_CHECKING or READY, or FAILED with an existing "
+        "machine. Its disk is kept and billed."
     )
     async def stop_instance(self, info: Info, input: Annotated[StopInstanceInput, Input]) -> StopInstancePayload:
         return StopInstancePayload.of(await _accept(info, OperationKind.STOP, input), info)
 
-    @strawberry.mutation(
-        description="Restart an instance. A FAILED one is started again.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Restart an instance. A FAILED one is started again.")
     async def restart_instance(
         self, info: Info, input: Annotated[RestartInstanceInput, Input]
     ) -> RestartInstancePayload:
         return RestartInstancePayload.of(await _accept(info, OperationKind.RESTART, input), info)
 
-    @strawberry.mutation(
-        description="Migrate an instance to another node of its region. Data on its local disks is lost.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Migrate an instance to another node of its region. Data on its local disks is lost.")
     async def migrate_instance(
         self, info: Info, input: Annotated[MigrateInstanceInput, Input]
     ) -> MigrateInstancePayload:
         return MigrateInstancePayload.of(await _accept(info, OperationKind.MIGRATE, input), info)
 
-    @strawberry.mutation(
-        description="Change an instance without a restart. Name, labels, webhook, lifetime and recovery change at "
+    @mutation(
+        "Change an instance without a restart. Name, labels, webhook, lifetime and recovery change at "
         "once: if nothing else is given, the returned operation has SUCCEEDED. Ports and disk are applied by the "
-        "provider.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+        "provider."
     )
     async def update_instance(self, info: Info, input: Annotated[UpdateInstanceInput, Input]) -> UpdateInstancePayload:
         accepted = await update.update_instance(

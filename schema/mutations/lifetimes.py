@@ -6,8 +6,9 @@ from typing import Annotated
 import strawberry
 
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import VERSION, Input, MutationInput, TargetInput
+from schema.mutation import mutation
 from schema.mutations.payloads import instance_id_of
 from schema.permissions import Requires
 from schema.types.instance import Instance
@@ -66,10 +67,9 @@ class SetLifetimePolicyPayload(Payload):
 
 @strawberry.type
 class LifetimeMutations:
-    @strawberry.mutation(
-        description="Move the ends of maxDuration and deadline to a later time, never to an earlier one; counts as a "
-        "heartbeat. Works while an operation is in progress and creates none. An accepted extension always holds.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    @mutation(
+        "Move the ends of maxDuration and deadline to a later time, never to an earlier one; counts as a "
+        "heartbeat. Works while an operation is in progress and creates none. An accepted extension always holds."
     )
     async def extend_lifetime(self, info: Info, input: Annotated[ExtendLifetimeInput, Input]) -> ExtendLifetimePayload:
         extension = Extension(input.by, input.until, input.expected_version)
@@ -78,19 +78,18 @@ class LifetimeMutations:
             instance=Instance.of(await extend_lifetime(database, input.target(), extension, by=info.context.caller))
         )
 
-    @strawberry.mutation(
-        description="Say that an instance is in use: the limit `heartbeat` counts from now, and it is not idle. Writes "
-        "no event and no version.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    @mutation(
+        "Say that an instance is in use: the limit `heartbeat` counts from now, and it is not idle. Writes "
+        "no event and no version."
     )
     async def heartbeat(self, info: Info, input: Annotated[HeartbeatInput, Input]) -> HeartbeatPayload:
         instance_id = await instance_id_of(info, input.target())
         beat = await info.context.services.heartbeats.beat(instance_id, by=info.context.caller)
         return HeartbeatPayload(next_at=beat.next_at)
 
-    @strawberry.mutation(
-        description="Set the project's rules for lifetimes. Lifetimes that were accepted before stay as they are.",
-        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
+    @mutation(
+        "Set the project's rules for lifetimes. Lifetimes that were accepted before stay as they are.",
+        Requires(Role.ADMIN),
     )
     async def set_lifetime_policy(
         self, info: Info, input: Annotated[SetLifetimePolicyInput, Input]

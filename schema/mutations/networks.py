@@ -6,14 +6,13 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import KEY, Input, MutationInput
+from schema.mutation import mutation
 from schema.mutations.account import REPLAYED, caller_of
-from schema.permissions import Requires
 from schema.types.account import Network, Prewarm
 from server.account.networks import create_network, delete_network, update_network
 from server.account.prewarms import PrewarmDraft, delete_prewarm, prewarm_image, update_prewarm
-from server.enums import Role
 
 
 @strawberry.input(description="The private network to create.")
@@ -91,10 +90,7 @@ class DeletePrewarmPayload(Payload):
 
 @strawberry.type
 class NetworkMutations:
-    @strawberry.mutation(
-        description="Create a private network in a region.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Create a private network in a region.")
     async def create_network(self, info: Info, input: Annotated[CreateNetworkInput, Input]) -> CreateNetworkPayload:
         services = info.context.services
         network, replayed = await create_network(
@@ -103,28 +99,20 @@ class NetworkMutations:
         shown = None if network is None else Network.of(network, await services.catalog.regions())
         return CreateNetworkPayload(network=shown, replayed=replayed)
 
-    @strawberry.mutation(
-        description="Rename a private network.", extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()]
-    )
+    @mutation("Rename a private network.")
     async def update_network(self, info: Info, input: Annotated[UpdateNetworkInput, Input]) -> UpdateNetworkPayload:
         services, novita_id = info.context.services, ids.provider_id(ids.NETWORK, input.id)
         network = await update_network(services.account, novita_id, name=input.name, **await caller_of(info))
         shown = None if network is None else Network.of(network, await services.catalog.regions())
         return UpdateNetworkPayload(network=shown)
 
-    @strawberry.mutation(
-        description="Delete a private network. Refused while instances are in it.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Delete a private network. Refused while instances are in it.")
     async def delete_network(self, info: Info, input: Annotated[DeleteNetworkInput, Input]) -> DeleteNetworkPayload:
         novita_id = ids.provider_id(ids.NETWORK, input.id)
         await delete_network(info.context.services.account, novita_id, **await caller_of(info))
         return DeleteNetworkPayload(deleted_id=input.id)
 
-    @strawberry.mutation(
-        description="Fetch an image to the nodes of a region in advance, so that instances start sooner.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Fetch an image to the nodes of a region in advance, so that instances start sooner.")
     async def prewarm_image(self, info: Info, input: Annotated[PrewarmImageInput, Input]) -> PrewarmImagePayload:
         services, auth_id = info.context.services, input.registry_auth_id
         draft = PrewarmDraft(
@@ -138,20 +126,14 @@ class NetworkMutations:
         shown = None if task is None else Prewarm.of(task, await services.catalog.regions())
         return PrewarmImagePayload(prewarm=shown, replayed=replayed)
 
-    @strawberry.mutation(
-        description="Change the note of a prewarmed image.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Change the note of a prewarmed image.")
     async def update_prewarm(self, info: Info, input: Annotated[UpdatePrewarmInput, Input]) -> UpdatePrewarmPayload:
         services, novita_id = info.context.services, ids.provider_id(ids.PREWARM, input.id)
         task = await update_prewarm(services.account, novita_id, note=input.note, **await caller_of(info))
         shown = None if task is None else Prewarm.of(task, await services.catalog.regions())
         return UpdatePrewarmPayload(prewarm=shown)
 
-    @strawberry.mutation(
-        description="Delete a prewarmed image from the nodes.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Delete a prewarmed image from the nodes.")
     async def delete_prewarm(self, info: Info, input: Annotated[DeletePrewarmInput, Input]) -> DeletePrewarmPayload:
         novita_id = ids.provider_id(ids.PREWARM, input.id)
         await delete_prewarm(info.context.services.account, novita_id, **await caller_of(info))

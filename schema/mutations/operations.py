@@ -6,13 +6,11 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.errors import RefusalsAsErrors
 from schema.inputs import KEY, VERSION, Input, MutationInput
+from schema.mutation import mutation
 from schema.mutations.payloads import InstancePayload
-from schema.permissions import Requires
 from schema.types.instance import Instance
 from schema.types.operation import Operation
-from server.enums import Role
 from server.instances.commands import cancel, retry
 
 
@@ -44,12 +42,11 @@ class RetryOperationPayload(InstancePayload):
 
 @strawberry.type
 class OperationMutations:
-    @strawberry.mutation(
-        description="Cancel an operation. CREATE: until it ends; the machine is removed and the instance becomes "
+    @mutation(
+        "Cancel an operation. CREATE: until it ends; the machine is removed and the instance becomes "
         "DELETED. START, STOP, RESTART, MIGRATE, UPDATE: until the provider has been called; the "
         "instance returns to its previous status. DELETE can't be cancelled. Otherwise the error is "
-        "NOT_CANCELLABLE.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+        "NOT_CANCELLABLE."
     )
     async def cancel_operation(
         self, info: Info, input: Annotated[CancelOperationInput, Input]
@@ -65,11 +62,10 @@ class OperationMutations:
             replayed=cancelled.replayed,
         )
 
-    @strawberry.mutation(
-        description="Try a failed CREATE, START or DELETE again under the same instance, as a new operation. A create "
+    @mutation(
+        "Try a failed CREATE, START or DELETE again under the same instance, as a new operation. A create "
         "whose machine exists is continued by a START of that machine; another machine is created only if there is "
-        "none. Otherwise the error is OPERATION_NOT_RETRYABLE, or MACHINE_MAY_EXIST until that is known.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+        "none. Otherwise the error is OPERATION_NOT_RETRYABLE, or MACHINE_MAY_EXIST until that is known."
     )
     async def retry_operation(self, info: Info, input: Annotated[RetryOperationInput, Input]) -> RetryOperationPayload:
         operation_id = ids.parse(ids.OPERATION, input.id, ("input", "id"))

@@ -5,8 +5,9 @@ from typing import Annotated
 import strawberry
 
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import Input, MoneyInput, MutationInput
+from schema.mutation import mutation
 from schema.mutations.budgets import BudgetScopeInput, scope_of
 from schema.permissions import Requires
 from schema.types.money import MICROS_PER_E5
@@ -33,10 +34,10 @@ class SetQuotaPayload(Payload):
 
 @strawberry.type
 class QuotaMutations:
-    @strawberry.mutation(
-        description="Limit how many instances and GPUs the project, a label or a token may have at once, and their "
+    @mutation(
+        "Limit how many instances and GPUs the project, a label or a token may have at once, and their "
         "price per hour. What runs already stays. A project has at most 100, and one for each token.",
-        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
+        Requires(Role.ADMIN),
     )
     async def set_quota(self, info: Info, input: Annotated[SetQuotaInput, Input]) -> SetQuotaPayload:
         label, token_id = scope_of(input.scope, INVALID_QUOTA)

@@ -5,8 +5,9 @@ from typing import Annotated
 import strawberry
 
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import Input, MutationInput
+from schema.mutation import mutation
 from schema.permissions import Requires
 from server.account.bill import sync_bill
 from server.enums import Role
@@ -26,10 +27,10 @@ class SyncSpendPayload(Payload):
 
 @strawberry.type
 class SpendMutations:
-    @strawberry.mutation(
-        description="Read the provider's bill now, and compare it with the ledger: `spend { billed difference }`. Also "
+    @mutation(
+        "Read the provider's bill now, and compare it with the ledger: `spend { billed difference }`. Also "
         "done every BILL_INTERVAL. A day is compared six hours after its end. Needs the role ADMIN.",
-        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
+        Requires(Role.ADMIN),
     )
     async def sync_spend(self, info: Info, input: Annotated[SyncSpendInput | None, Input] = None) -> SyncSpendPayload:
         if info.context.is_validate_only:

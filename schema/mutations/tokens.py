@@ -7,8 +7,9 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import Input, MoneyInput, MutationInput
+from schema.mutation import mutation
 from schema.permissions import Requires, RequiresServerAdmin
 from schema.types.money import MICROS_PER_E5
 from schema.types.token import Project, Token
@@ -110,10 +111,7 @@ class CreateProjectPayload(Payload):
 
 @strawberry.type
 class TokenMutations:
-    @strawberry.mutation(
-        description="Create a token. Its secret is returned only once. Needs the role ADMIN.",
-        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
-    )
+    @mutation("Create a token. Its secret is returned only once. Needs the role ADMIN.", Requires(Role.ADMIN))
     async def create_token(self, info: Info, input: Annotated[CreateTokenInput, Input]) -> CreateTokenPayload:
         project, limits = input.project_id, input.limits or TokenLimitsInput()
         settings = info.context.services.settings
@@ -137,10 +135,10 @@ class TokenMutations:
             await add_allowance(session, issued.token, draft.allowance, horizon=settings.budget_horizon)
         return CreateTokenPayload(token=Token.of(issued.token), secret=issued.secret)
 
-    @strawberry.mutation(
-        description="Revoke a token of your project. It is rejected at once and its connections are closed within "
+    @mutation(
+        "Revoke a token of your project. It is rejected at once and its connections are closed within "
         "seconds; its operations continue. Revoking twice changes nothing. Needs the role ADMIN.",
-        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
+        Requires(Role.ADMIN),
     )
     async def revoke_token(self, info: Info, input: Annotated[RevokeTokenInput, Input]) -> RevokeTokenPayload:
         token_id = ids.parse(ids.TOKEN, input.id, ("input", "id"))
@@ -150,10 +148,7 @@ class TokenMutations:
         info.context.services.tokens.forget()  # at once in this process; others are notified
         return RevokeTokenPayload(token=Token.of(row))
 
-    @strawberry.mutation(
-        description="Create a project. Needs the role ADMIN of the project `default`.",
-        extensions=[RequiresServerAdmin(), RefusalsAsErrors()],
-    )
+    @mutation("Create a project. Needs the role ADMIN of the project `default`.", RequiresServerAdmin())
     async def create_project(self, info: Info, input: Annotated[CreateProjectInput, Input]) -> CreateProjectPayload:
         async with info.context.write() as session:
             row = await projects.create_project(session, input.name)

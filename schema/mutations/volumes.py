@@ -6,13 +6,13 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import KEY, Input, MutationInput
+from schema.mutation import mutation
 from schema.mutations.account import REPLAYED
-from schema.permissions import Requires, RequiresServerAdmin
+from schema.permissions import RequiresServerAdmin
 from schema.types.volume import Volume
 from server.account.volumes import adopt_volume, create_volume, delete_volume, update_volume
-from server.enums import Role
 
 
 @strawberry.input(description="The volume to create.")
@@ -66,10 +66,7 @@ class AdoptVolumePayload(Payload):
 
 @strawberry.type
 class VolumeMutations:
-    @strawberry.mutation(
-        description="Create a network volume. Returns at once; it is AVAILABLE a moment later. Billed until deleted.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Create a network volume. Returns at once; it is AVAILABLE a moment later. Billed until deleted.")
     async def create_volume(self, info: Info, input: Annotated[CreateVolumeInput, Input]) -> CreateVolumePayload:
         volume, replayed = await create_volume(
             info.context.services.account,
@@ -81,10 +78,7 @@ class VolumeMutations:
         )
         return CreateVolumePayload(volume=None if volume is None else Volume.of(volume), replayed=replayed)
 
-    @strawberry.mutation(
-        description="Rename or enlarge a network volume. Its data stays; it never shrinks.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Rename or enlarge a network volume. Its data stays; it never shrinks.")
     async def update_volume(self, info: Info, input: Annotated[UpdateVolumeInput, Input]) -> UpdateVolumePayload:
         volume_id = ids.parse(ids.VOLUME, input.id, ("input", "id"))
         volume = await update_volume(
@@ -92,19 +86,16 @@ class VolumeMutations:
         )
         return UpdateVolumePayload(volume=Volume.of(volume))
 
-    @strawberry.mutation(
-        description="Delete a network volume with its data. Refused while an instance has it.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Delete a network volume with its data. Refused while an instance has it.")
     async def delete_volume(self, info: Info, input: Annotated[DeleteVolumeInput, Input]) -> DeleteVolumePayload:
         volume_id = ids.parse(ids.VOLUME, input.id, ("input", "id"))
         volume = await delete_volume(info.context.services.database, volume_id, by=info.context.caller)
         return DeleteVolumePayload(volume=Volume.of(volume))
 
-    @strawberry.mutation(
-        description="Adopt a volume of the provider account that no project has. Nothing is changed at the provider. "
+    @mutation(
+        "Adopt a volume of the provider account that no project has. Nothing is changed at the provider. "
         "Needs the role ADMIN of the project `default`.",
-        extensions=[RequiresServerAdmin(), RefusalsAsErrors()],
+        RequiresServerAdmin(),
     )
     async def adopt_volume(self, info: Info, input: Annotated[AdoptVolumeInput, Input]) -> AdoptVolumePayload:
         account = info.context.services.account

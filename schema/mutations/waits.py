@@ -6,12 +6,11 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import Input, MutationInput
-from schema.permissions import Requires
+from schema.mutation import mutation
 from schema.types.market.wait import WaitInput
 from schema.types.operation import Operation
-from server.enums import Role
 from server.instances.commands.update_wait import WaitChange, update_wait
 
 
@@ -31,10 +30,9 @@ class UpdateWaitPayload(Payload):
 
 @strawberry.type
 class WaitMutations:
-    @strawberry.mutation(
-        description="Change how long an operation waits for capacity, or its priority. It must have been requested "
-        "with `onNoCapacity`.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    @mutation(
+        "Change how long an operation waits for capacity, or its priority. It must have been requested "
+        "with `onNoCapacity`."
     )
     async def update_wait(self, info: Info, input: Annotated[UpdateWaitInput, Input]) -> UpdateWaitPayload:
         operation_id = ids.parse(ids.OPERATION, input.operation_id, ("input", "operationId"))

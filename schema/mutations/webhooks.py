@@ -7,8 +7,9 @@ import strawberry
 
 from schema import ids
 from schema.context import Info
-from schema.errors import Payload, RefusalsAsErrors
+from schema.errors import Payload
 from schema.inputs import KEY, Input, MutationInput
+from schema.mutation import mutation
 from schema.mutations.account import REPLAYED
 from schema.permissions import Requires
 from schema.types.event import ALL_TYPES
@@ -89,10 +90,10 @@ class TestWebhookPayload(Payload):
 
 @strawberry.type
 class WebhookMutations:
-    @strawberry.mutation(
-        description="Send the project's events of some types to a URL, beside the webhooks of single instances. A "
+    @mutation(
+        "Send the project's events of some types to a URL, beside the webhooks of single instances. A "
         "project has at most 20.",
-        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
+        Requires(Role.ADMIN),
     )
     async def create_webhook(self, info: Info, input: Annotated[CreateWebhookInput, Input]) -> CreateWebhookPayload:
         services = info.context.services
@@ -105,9 +106,8 @@ class WebhookMutations:
         webhook = None if created.row is None else ProjectWebhook.of(created.row)
         return CreateWebhookPayload(webhook=webhook, replayed=created.replayed)
 
-    @strawberry.mutation(
-        description="Delete a webhook of the project. Messages that were not delivered yet are not sent.",
-        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
+    @mutation(
+        "Delete a webhook of the project. Messages that were not delivered yet are not sent.", Requires(Role.ADMIN)
     )
     async def delete_webhook(self, info: Info, input: Annotated[DeleteWebhookInput, Input]) -> DeleteWebhookPayload:
         webhook_id = ids.parse(ids.WEBHOOK, input.id, ("input", "id"))
@@ -115,10 +115,10 @@ class WebhookMutations:
             await project_webhooks.delete_webhook(session, webhook_id, project_id=info.context.caller.project_id)
         return DeleteWebhookPayload(deleted_id=input.id)
 
-    @strawberry.mutation(
-        description="Create a new secret for signing webhooks. It is returned only once. Call it once to learn your "
+    @mutation(
+        "Create a new secret for signing webhooks. It is returned only once. Call it once to learn your "
         "project's secret: the initial one is never shown.",
-        extensions=[Requires(Role.ADMIN), RefusalsAsErrors()],
+        Requires(Role.ADMIN),
     )
     async def rotate_webhook_secret(
         self, info: Info, input: Annotated[RotateWebhookSecretInput | None, Input] = None
@@ -136,10 +136,9 @@ class WebhookMutations:
             secret = await signing.rotate(session, info.context.caller.project_id, key, overlap=overlap)
         return RotateWebhookSecretPayload(secret=signing.format_secret(secret), old_secret_valid_until=now() + overlap)
 
-    @strawberry.mutation(
-        description="Send a delivery again, with the same id and body. A PENDING delivery keeps its place in the "
-        "queue and is retried without delay.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
+    @mutation(
+        "Send a delivery again, with the same id and body. A PENDING delivery keeps its place in the "
+        "queue and is retried without delay."
     )
     async def redeliver_webhook(
         self, info: Info, input: Annotated[RedeliverWebhookInput, Input]
@@ -151,10 +150,7 @@ class WebhookMutations:
             row = await deliveries.redeliver(session, delivery_id, project_id=info.context.caller.project_id)
         return RedeliverWebhookPayload(delivery=WebhookDelivery.of(row))
 
-    @strawberry.mutation(
-        description="Send a signed test message to a URL, once.",
-        extensions=[Requires(Role.OPERATOR), RefusalsAsErrors()],
-    )
+    @mutation("Send a signed test message to a URL, once.")
     async def test_webhook(self, info: Info, input: Annotated[TestWebhookInput, Input]) -> TestWebhookPayload:
         problem = url_problem(input.url, info.context.services.settings.allow_private_webhooks)
         if problem is not None:
