@@ -11,20 +11,20 @@ IN_UNION = re.compile(r"from union type (\w+)\.$")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class BreakingChange:
     """A breaking change: its schema coordinate and a description."""
 
     coordinate: str
     description: str
 
 
-def breaking_changes(released: str, present: str) -> list[Change]:
+def breaking_changes(released: str, present: str) -> list[BreakingChange]:
     """Changes that break clients of the released schema."""
     found = find_breaking_changes(build_schema(released), build_schema(present))
-    return [Change(_coordinate(each.description), each.description) for each in found]
+    return [BreakingChange(_coordinate(each.description), each.description) for each in found]
 
 
-def undeclared_changes(released: str, present: str, changes: str) -> list[Change]:
+def undeclared_changes(released: str, present: str, changes: str) -> list[BreakingChange]:
     """Breaking changes that the newest section of the changelog does not name as `Type.field`."""
     said = set(re.findall(r"`([^`]+)`", newest_section(changes)))
     return [change for change in breaking_changes(released, present) if change.coordinate not in said]

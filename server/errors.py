@@ -25,7 +25,7 @@ PilotlightError
 │   ├── AuthFailed           the API key is wrong or lacks permission
 │   ├── BalanceExhausted     no balance or budget left
 │   │   └── PaymentRequired  402: nothing is done for this account until it is paid
-│   ├── QuotaExceeded        a limit of the account is reached
+│   ├── AccountLimitReached  a limit of the account is reached
 │   ├── ValidationFailed     the provider refused a field
 │   └── ProviderError        anything else: a 5xx, or an unreadable response
 ├── TooManyLiveReads         the caller's share of provider reads is used up; knows when to retry
@@ -277,7 +277,7 @@ class PaymentRequired(BalanceExhausted):
     retryable = True
 
 
-class QuotaExceeded(NovitaError):
+class AccountLimitReached(NovitaError):
     """A limit of the account is reached."""
 
     code = "QUOTA_EXCEEDED"

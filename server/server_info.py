@@ -46,7 +46,7 @@ class DatabaseKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class ProviderStatus:
     host: str
     is_simulator: bool
     breaker: BreakerState
@@ -101,9 +101,9 @@ class ServerInfo:
         return self._tail.is_following
 
     @property
-    def provider(self) -> Provider:
+    def provider(self) -> ProviderStatus:
         breaker = self._breaker.snapshot()
-        return Provider(
+        return ProviderStatus(
             host=self._host,
             is_simulator=self._guard.is_simulator,
             breaker=breaker.state,

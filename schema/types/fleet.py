@@ -14,7 +14,7 @@ from schema.types.money import Money
 from server.billing import is_billed
 from server.clock import now
 from server.enums import InstanceStatus
-from server.instances.provider.drift import Change
+from server.instances.provider.drift import Correction
 from server.instances.provider.reconcile import Report
 from server.instances.queries import fleet
 from server.queue.queries import count_workers
@@ -171,11 +171,11 @@ class SyncReport:
         changes = report.changes
         return cls(
             compared=report.compared,
-            started=changes[Change.STARTED],
-            stopped=changes[Change.STOPPED],
-            reclaimed=changes[Change.RECLAIMED],
-            gone=changes[Change.GONE],
-            noted=changes[Change.NOTED],
+            started=changes[Correction.STARTED],
+            stopped=changes[Correction.STOPPED],
+            reclaimed=changes[Correction.RECLAIMED],
+            gone=changes[Correction.GONE],
+            noted=changes[Correction.NOTED],
         )
 
 

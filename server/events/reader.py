@@ -21,7 +21,7 @@ BACKLOG_MAX = 256
 RETRY_DELAY = timedelta(milliseconds=250)
 
 
-class EventSource(Protocol):
+class LogTail(Protocol):
     """What a reader needs of the tail."""
 
     @property
@@ -44,7 +44,7 @@ class EventReader:
 
     def __init__(
         self,
-        feed: EventSource,
+        feed: LogTail,
         *,
         project_id: UUID,
         after: Cursor | None,

@@ -104,7 +104,7 @@ async def _find_ended(work: CheckHealth, operation_id: UUID, view: CheckView, ct
     try:
         remote = await ctx.poll(novita_id)
     except ProviderNotFound:
-        if not await ctx.services.absences.is_confirmed(work.instance_id, novita_id):
+        if not await ctx.services.absences.confirm(work.instance_id, novita_id):
             return None
         async with ctx.write() as session:
             await fail_operation(session, work.instance_id, operation_id, GONE)

@@ -126,7 +126,7 @@ async def _delete_and_poll(
         # Once: after a repetition it would not be known which of the two took effect.
         await ctx.novita.delete_instance(novita_id, is_repeatable=False)
     except ProviderNotFound:
-        if not await _is_shown(novita_id, ctx) and await ctx.services.absences.is_confirmed(
+        if not await _is_shown(novita_id, ctx) and await ctx.services.absences.confirm(
             operation.instance_id, novita_id, is_deleting=True
         ):
             return True

@@ -25,7 +25,7 @@ async def monitor_instance(work: MonitorInstance, ctx: JobContext) -> Outcome:
     except ProviderNotFound:
         if elapsed < APPEARANCE_TIMEOUT:
             return Again(after=timedelta(seconds=1))
-        if not await ctx.services.absences.is_confirmed(work.instance_id, str(view.novita_id)):
+        if not await ctx.services.absences.confirm(work.instance_id, str(view.novita_id)):
             return Again(after=MISSING_POLL_INTERVAL)
         reason = Reason("GONE_AT_PROVIDER", "The instance no longer exists at the provider.", retryable=True)
         return await fail_work(work, ctx, reason)

@@ -30,7 +30,7 @@ async def monitor_startup(work: MonitorStartup, ctx: JobContext) -> Outcome:
     try:
         remote = await ctx.poll(str(instance.novita_id), needs_addresses=needs_details)
     except ProviderNotFound:
-        if not await ctx.services.absences.is_confirmed(work.instance_id, str(instance.novita_id)):
+        if not await ctx.services.absences.confirm(work.instance_id, str(instance.novita_id)):
             return Again(after=MISSING_POLL_INTERVAL)
         return await fail_gone(work, ctx)
     except NovitaError as error:

@@ -299,7 +299,7 @@ async def on_provider_error(
 ) -> Outcome:
     """The outcome after a call to the provider failed."""
     if isinstance(error, ProviderNotFound):
-        if await ctx.services.absences.is_confirmed(work.instance_id, loaded.novita_id):
+        if await ctx.services.absences.confirm(work.instance_id, loaded.novita_id):
             return await _end_gone(work, loaded, ctx)
         is_look = True  # until its absence is confirmed, it says nothing about the machine
     if isinstance(error, InvalidStateChange) and not is_look:

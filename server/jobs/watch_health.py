@@ -62,7 +62,8 @@ async def probe_watched(_work: ProbeWatched, ctx: JobContext) -> Outcome:
     if batch:
         defaults = default_plan(ctx.settings)
         findings = await asyncio.gather(*(_probe(each, defaults.with_stored(each.health_check), ctx) for each in batch))
-        if ctx.services.reachability.is_network_down(findings):
+        is_network_down = ctx.services.reachability.record_round(findings)
+        if is_network_down:
             findings = [_without_failure(each) if is_unreachable(each.results) else each for each in findings]
         await _save(findings, defaults, ctx)
     if len(batch) == limit:

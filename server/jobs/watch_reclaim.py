@@ -37,7 +37,7 @@ async def watch_reclaim(work: WatchReclaim, ctx: JobContext) -> Outcome:
         remote = await ctx.novita.instance(instance.novita_id, priority=CallPriority.POLL)
         snapshot = ProviderSnapshot.of(remote, asked_at=asked_at)
     except ProviderNotFound:
-        if not await ctx.services.absences.is_confirmed(instance.id, instance.novita_id):
+        if not await ctx.services.absences.confirm(instance.id, instance.novita_id):
             return Again(after=POLL_INTERVAL_MAX)
         snapshot = None
     except NovitaError as error:

@@ -15,7 +15,7 @@ from server.novita.endpoints.images import ImageCalls
 from server.novita.endpoints.instances import InstanceCalls
 from server.novita.endpoints.storage import StorageCalls
 from server.novita.endpoints.templates import TemplateCalls
-from server.novita.transport.budget import Budget
+from server.novita.transport.budget import CallBudget
 from server.novita.transport.circuit_breaker import BreakerSnapshot, CircuitBreaker
 from server.novita.transport.concurrency import CallPriority
 from server.novita.transport.http import HttpClient
@@ -52,7 +52,7 @@ class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls, StorageCalls, Ima
         api_key: SecretStr,
         request_timeout: timedelta = timedelta(seconds=30),
         rate_limit_per_minute: int = 100,  # 0: no limit
-        budget: Budget | None = None,  # shared with other clients; None: its own
+        budget: CallBudget | None = None,  # shared with other clients; None: its own
         breaker_threshold: int = 5,  # failures in a row; 0: never opens
         breaker_recovery: timedelta = timedelta(seconds=60),
         breaker: CircuitBreaker | None = None,  # shared with another client of this process

@@ -40,7 +40,7 @@ class Reachability:
     def __init__(self) -> None:
         self._last: dict[UUID, tuple[float, bool]] = {}
 
-    def is_network_down(self, findings: Sequence[Finding]) -> bool:
+    def record_round(self, findings: Sequence[Finding]) -> bool:
         """Record a round of probes. True if so few instances can be reached that the fault is likely ours."""
         moment = time.monotonic()
         self._last = {id: last for id, last in self._last.items() if last[0] > moment - RESULT_TTL}

@@ -7,7 +7,7 @@ import structlog
 
 from server.db.database import Database
 from server.db.outages import DATABASE_ERRORS
-from server.novita.transport.budget import BudgetState, Calls, Grant, full_budget, lower_rate, take_calls
+from server.novita.transport.budget import CallBudgetState, Calls, Grant, full_budget, lower_rate, take_calls
 from server.novita.transport.rate_limiter import LocalBudget
 from server.novita.transport.retry import MonotonicClock
 
@@ -61,7 +61,7 @@ class SharedBudget:
         """The present state, for estimates."""
         return await self.take({}, charged={}, successes=0)
 
-    async def _change(self, change: Callable[[BudgetState, float], T]) -> T:
+    async def _change(self, change: Callable[[CallBudgetState, float], T]) -> T:
         while True:
             row = await self._database.raw.fetchrow(READ)
             assert row is not None
@@ -69,7 +69,7 @@ class SharedBudget:
             if is_new:
                 state = full_budget(self._limit, row["now"])
             else:
-                state = BudgetState(
+                state = CallBudgetState(
                     row["rate"], row["tokens"], row["at"], row["lowered_at"], list(row["own"]), list(row["used"])
                 )
             result = change(state, row["now"])

@@ -26,7 +26,7 @@ TURNS_MAX = 10  # taken for one claim
 WRITE_SECONDS = 0.02  # until a result is usually written
 
 
-class Turns(Protocol):
+class JobTurns(Protocol):
     async def take(self, job_class: JobClass, at_most: int) -> Sequence[JobTurn | None]:
         """Wait until at least one job of the class may run; None is a turn that needs no giving back."""
         ...
@@ -47,7 +47,7 @@ class LineProducer:
         database: Database,
         worker_id: UUID,
         demand: Demand,
-        turns: Turns,
+        turns: JobTurns,
         producer: Producer,
         kinds: Mapping[JobClass, Sequence[str]],
         *,

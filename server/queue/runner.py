@@ -62,13 +62,13 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AlreadyEnded:
     """Nothing left to write: the job was ended in its own transaction, or another worker has it."""
 
 
 FINISHED = Finished()
-ENDED = Ended()
-Result = Finished | Ended | Reschedule
+ENDED = AlreadyEnded()
+Result = Finished | AlreadyEnded | Reschedule
 
 
 class Runner:

@@ -23,7 +23,7 @@ from server.queue.exchange import ClaimedJob, Reschedule
 from server.queue.executor import Executor, Interruption
 from server.queue.kinds import LINED, JobClass, class_of
 from server.queue.lease import Lease
-from server.queue.line_producer import LineProducer, Turns
+from server.queue.line_producer import JobTurns, LineProducer
 from server.queue.producer import Producer
 from server.queue.rescuer import LeaseWatch, release_unknown_claims, rescue, shorten_waits
 from server.queue.runner import Result, Runner, release
@@ -54,7 +54,7 @@ class WorkerSession:
         runner: Runner,
         kinds: Mapping[str, int | None],
         limits: WorkerLimits,
-        turns: Turns,
+        turns: JobTurns,
     ) -> None:
         self.worker_id: UUID = uuid4()
         self.is_working = False

@@ -15,7 +15,7 @@ from server.db.seals import Seals
 from server.queue.claim import Claim
 from server.queue.handler import Handler
 from server.queue.kinds import class_of
-from server.queue.line_producer import FreeTurns, Turns
+from server.queue.line_producer import FreeTurns, JobTurns
 from server.queue.runner import Backoff, Runner
 from server.queue.schedule import Recurring, declare, fire_due, time_to_next
 from server.queue.session import WorkerLimits, WorkerSession
@@ -41,7 +41,7 @@ class Worker:
         shutdown_timeout: timedelta = timedelta(seconds=30),
         backoff: Backoff | None = None,
         recurring: Sequence[Recurring] = (),
-        turns: Turns | None = None,
+        turns: JobTurns | None = None,
         seals: Seals | None = None,
     ) -> None:
         self._database = database

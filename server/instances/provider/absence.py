@@ -87,8 +87,8 @@ class Absences:
         self._reading = asyncio.Lock()
         self._listing: Listing | None = None
 
-    async def is_confirmed(self, instance_id: UUID, novita_id: str, *, is_deleting: bool = False) -> bool:
-        """Whether a machine that was just not found by its id is gone. False means: look again later."""
+    async def confirm(self, instance_id: UUID, novita_id: str, *, is_deleting: bool = False) -> bool:
+        """Record that a machine was not found by its id; true once it is certainly gone, else look again later."""
         async with self._database.write() as session:
             missing_for = await note_missing(session, instance_id, novita_id)
         if missing_for < self._grace:

@@ -40,7 +40,7 @@ STOPPED_WAITING = frozenset(
 LEAVING = (MachineState.GOING_AWAY, MachineState.GONE)
 
 
-class Change(StrEnum):
+class Correction(StrEnum):
     """What a comparison did to a row."""
 
     NONE = "NONE"
@@ -61,7 +61,7 @@ async def apply_snapshot(
     asked_at: datetime,
     cause: transitions.Cause,
     during: UUID | None = None,
-) -> Change:
+) -> Correction:
     """Bring one row to the provider's state. `snapshot` is None if its machine is confirmed to be gone.
 
     A row that was written after the provider was asked is newer and stays, and so does one that has another machine by
@@ -70,15 +70,15 @@ async def apply_snapshot(
     """
     instance = await transitions.lock(session, instance_id)
     if instance.updated_at >= asked_at or instance.status == S.DELETED or instance.novita_id != machine:
-        return Change.NONE
+        return Correction.NONE
     running = await operations.open_operation(session, instance_id)
     if running is not None and running.id != during:
         is_down = snapshot is not None and state_of(snapshot) is MachineState.DOWN
         if instance.status == S.STARTING and instance.status_reason == WAITING_FOR_CAPACITY and not is_down:
             await waits.look_now(session, running.id)  # its machine runs, or is gone: its own job finds out
         if running.kind == OperationKind.DELETE and snapshot is not None and state_of(snapshot) in LEAVING:
-            return Change.NONE  # its own job knows since when the machine is not paid for
-        return Change.NONE if snapshot is None else await _note(session, instance, snapshot, cause)
+            return Correction.NONE  # its own job knows since when the machine is not paid for
+        return Correction.NONE if snapshot is None else await _note(session, instance, snapshot, cause)
     if snapshot is None or state_of(snapshot) is MachineState.GONE:
         return await _gone(session, instance, snapshot, cause)
     was_gone = instance.failure_code == GONE_AT_PROVIDER
@@ -86,17 +86,17 @@ async def apply_snapshot(
         case MachineState.GOING_DOWN if instance.status in UP:
             end = _end(instance, snapshot)
             await _transition(session, instance, S.STOPPING, snapshot, cause, reason=end.reason)
-            return Change.NOTED
+            return Correction.NOTED
         case MachineState.COMING_UP if instance.status in UP:
             return await _restarted(session, instance, snapshot, cause)
         case MachineState.UP if instance.status == S.STOPPING:  # it did not stop after all
             await _transition(session, instance, S.READY, snapshot, cause)
-            return Change.NOTED
+            return Correction.NOTED
         case MachineState.DOWN if instance.status in UP | {S.STOPPING} or was_gone:
             end = _end(instance, snapshot)
             reason = SEEN_AGAIN if was_gone and not was_reclaimed(snapshot) else end.reason
             await _transition(session, instance, S.EXITED, snapshot, cause, reason=reason, **end.columns)
-            return Change.RECLAIMED if reason == SPOT_RECLAIMED else Change.STOPPED
+            return Correction.RECLAIMED if reason == SPOT_RECLAIMED else Correction.STOPPED
         case MachineState.UP if may_recover(instance.failure_code):
             return await _started(session, instance, snapshot, cause, CAME_UP_LATE)
         case MachineState.UP | MachineState.COMING_UP if instance.status == S.EXITED or was_gone:
@@ -209,7 +209,7 @@ async def _transition(
 
 async def _note(
     session: AsyncSession, instance: Instance, snapshot: ProviderSnapshot, cause: transitions.Cause
-) -> Change:
+) -> Correction:
     version = instance.version
     values = observed_fields(snapshot)
     if state_of(snapshot) is MachineState.UP and not values["endpoints"]:
@@ -219,12 +219,12 @@ async def _note(
     ):
         values["status_reason"] = None
     updated = await transitions.update(session, instance.id, cause=cause, observed_at=now(), **values)
-    return Change.NONE if updated.version == version else Change.NOTED
+    return Correction.NONE if updated.version == version else Correction.NOTED
 
 
 async def _gone(
     session: AsyncSession, instance: Instance, snapshot: ProviderSnapshot | None, cause: transitions.Cause
-) -> Change:
+) -> Correction:
     """FAILED, not EXITED or DELETED: it can't be started again, and no caller requested its end.
 
     The row and its name stay until the owner deletes it.
@@ -238,11 +238,11 @@ async def _gone(
     }
     if instance.status == S.DELETING:
         await transitions.transition(session, instance.id, S.DELETED, cause=cause, **gone)
-        return Change.GONE
+        return Correction.GONE
     if instance.status == S.FAILED:
         version = instance.version
         updated = await transitions.update(session, instance.id, cause=cause, **gone)
-        return Change.NONE if updated.version == version else Change.NOTED
+        return Correction.NONE if updated.version == version else Correction.NOTED
     await transitions.transition(
         session,
         instance.id,
@@ -252,22 +252,22 @@ async def _gone(
         failure_message="The provider no longer has it. Delete it to free its name.",
         **gone,
     )
-    return Change.GONE
+    return Correction.GONE
 
 
 async def _started(
     session: AsyncSession, instance: Instance, snapshot: ProviderSnapshot, cause: transitions.Cause, reason: str
-) -> Change:
+) -> Correction:
     """Runs without our doing: monitored until READY like any start, by an operation without a caller."""
     await start_monitoring(session, instance, kind=OperationKind.START, cause=cause, reason=reason)
     observed = {"observed_at": now(), "novita_status": snapshot.status, "missing_since": None}
     await transitions.update(session, instance.id, cause=cause, times=times_of(snapshot), **observed)
-    return Change.STARTED
+    return Correction.STARTED
 
 
 async def _restarted(
     session: AsyncSession, instance: Instance, snapshot: ProviderSnapshot, cause: transitions.Cause
-) -> Change:
+) -> Correction:
     """Restarted or migrated without our doing: monitored until READY by an operation without a caller."""
     to = expected_status(S(instance.status), snapshot)
     kind = OperationKind.MIGRATE if to is S.MIGRATING else OperationKind.RESTART
@@ -282,7 +282,7 @@ async def _restarted(
         instance_id=instance.id,
         unique_key=f"monitor {operation.id}",
     )
-    return Change.STARTED
+    return Correction.STARTED
 
 
 def _reason(cause: transitions.Cause) -> OperationReason | None:

@@ -50,7 +50,7 @@ class LastSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class InstanceReading:
     """An instance, and when its state at the provider was last seen."""
 
     instance: InstanceLike
@@ -88,21 +88,21 @@ class ProviderReader:
         )
         self._metrics: Cache[InstanceMetrics] = caches.new("metrics", InstanceMetrics, ttl=METRICS_TTL, max_size=1_000)
         self._paused_until = 0.0
-        self._applying: dict[UUID, asyncio.Future[Reading | None]] = {}
+        self._applying: dict[UUID, asyncio.Future[InstanceReading | None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def read(self, instance: InstanceLike) -> Reading:
+    async def read(self, instance: InstanceLike) -> InstanceReading:
         """The instance; polled first if its status is changing and was not seen for a while. Never raises."""
         seen_at = last_seen(instance)
         if not is_stale(instance, seen_at=seen_at) or instance.novita_id is None:
-            return Reading(instance, seen_at)
+            return InstanceReading(instance, seen_at)
         last = await self._last_seen.peek(instance.novita_id)
         if last is not None and last.status == instance.novita_status:
             seen_at = max(seen_at, last.asked_at)
             if not is_stale(instance, seen_at=seen_at):
-                return Reading(instance, seen_at)
+                return InstanceReading(instance, seen_at)
         if time.monotonic() < self._paused_until:
-            return Reading(instance, seen_at)
+            return InstanceReading(instance, seen_at)
         novita_id = instance.novita_id
         try:
             snapshot = await self._snapshots.get(novita_id, lambda: self._poll(novita_id))
@@ -111,17 +111,17 @@ class ProviderReader:
         except NovitaError as error:
             self._paused_until = time.monotonic() + FAILURE_PAUSE.total_seconds()
             log.info("read.stale", instance_id=instance.id, code=error.code)
-            return Reading(instance, seen_at)
-        return await self._apply_once(instance, snapshot) or Reading(instance, seen_at)
+            return InstanceReading(instance, seen_at)
+        return await self._apply_once(instance, snapshot) or InstanceReading(instance, seen_at)
 
-    async def _apply_once(self, instance: InstanceLike, snapshot: ProviderSnapshot | None) -> Reading | None:
+    async def _apply_once(self, instance: InstanceLike, snapshot: ProviderSnapshot | None) -> InstanceReading | None:
         applying = self._applying.get(instance.id)
         if applying is None:  # else another reader writes the same
             applying = self._applying[instance.id] = asyncio.ensure_future(self._apply(instance, snapshot))
             applying.add_done_callback(lambda _: self._applying.pop(instance.id, None))
         return await asyncio.shield(applying)
 
-    async def _apply(self, instance: InstanceLike, snapshot: ProviderSnapshot | None) -> Reading | None:
+    async def _apply(self, instance: InstanceLike, snapshot: ProviderSnapshot | None) -> InstanceReading | None:
         """None if the row is being changed, for which a read does not wait, or if the machine was not found."""
         async with self._database.write() as session:
             if await transitions.try_lock(session, instance.id) is None:
@@ -133,7 +133,7 @@ class ProviderReader:
             asked_at, cause = snapshot.asked_at, transitions.Cause()
             await apply_snapshot(session, instance.id, snapshot, machine=machine, asked_at=asked_at, cause=cause)
             updated = await transitions.lock(session, instance.id)
-        return Reading(updated, max(last_seen(updated), snapshot.asked_at))
+        return InstanceReading(updated, max(last_seen(updated), snapshot.asked_at))
 
     async def machines(self) -> Dated[Sequence[ProviderSnapshot]]:
         """All machines at the provider, and when it was asked. Raises NovitaError.

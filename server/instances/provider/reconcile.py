@@ -27,7 +27,7 @@ from server.instances.provider.absence import (
     report_mass,
 )
 from server.instances.provider.drift import (
-    Change,
+    Correction,
     apply_snapshot,
     expected_status,
     fail_abandoned_create,
@@ -79,7 +79,7 @@ class Report:
     that were wrong."""
 
     compared: int
-    changes: Counter[Change]
+    changes: Counter[Correction]
     unlinked: Counter[Origin]
     in_doubt: int
     lost: int
@@ -224,37 +224,37 @@ async def _apply_all(
     *,
     gone_grace: timedelta,
     cause: transitions.Cause,
-) -> Counter[Change]:
+) -> Counter[Correction]:
     slots = asyncio.Semaphore(CONCURRENT_WRITES)
     looked_at = now()
 
-    async def one(row: ReconcileRow) -> Change:
+    async def one(row: ReconcileRow) -> Correction:
         snapshot = shown.get(row.novita_id)
         if snapshot is None and row.novita_id in shown:
-            return Change.SKIPPED  # the provider refused to show it
+            return Correction.SKIPPED  # the provider refused to show it
         if row.is_known_gone if snapshot is None else _is_up_to_date(row, snapshot):
-            return Change.NONE
+            return Correction.NONE
         async with slots, database.write() as session:
             if await transitions.try_lock(session, row.id) is None:
-                return Change.SKIPPED  # it is being changed now
+                return Correction.SKIPPED  # it is being changed now
             if snapshot is None and await note_missing(session, row.id, row.novita_id) < gone_grace:
-                return Change.NONE
+                return Correction.NONE
             asked_at = looked_at if snapshot is None else snapshot.asked_at
             change = await apply_snapshot(
                 session, row.id, snapshot, machine=row.novita_id, asked_at=asked_at, cause=cause
             )
-        if change not in (Change.NONE, Change.NOTED):
+        if change not in (Correction.NONE, Correction.NOTED):
             log.warning("reconcile.changed", instance_id=row.id, novita_id=row.novita_id, change=change.value)
         return change
 
-    async def isolated(row: ReconcileRow) -> Change:
+    async def isolated(row: ReconcileRow) -> Correction:
         """One row that our code can't handle must not keep the others from being compared."""
         try:
             return await one(row)
         except Exception as error:  # logged, and the next run tries again
             is_ours = not is_database_unavailable(error)
             log.warning("reconcile.row_failed", instance_id=row.id, exc_info=error if is_ours else None)
-            return Change.SKIPPED
+            return Correction.SKIPPED
 
     return Counter(await asyncio.gather(*(isolated(row) for row in rows)))
 

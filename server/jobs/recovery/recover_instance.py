@@ -89,7 +89,7 @@ async def _look(instance: Instance, ctx: JobContext) -> MachineState:
     except ProviderNotFound:
         if is_known:
             return MachineState.GONE  # confirmed by two looks before it was written
-        if await ctx.services.absences.is_confirmed(instance.id, instance.novita_id):
+        if await ctx.services.absences.confirm(instance.id, instance.novita_id):
             return MachineState.GONE
         raise
     state = state_of(remote)

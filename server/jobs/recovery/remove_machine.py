@@ -74,13 +74,13 @@ async def _delete_and_look(machine: Machine, ctx: JobContext) -> bool:
     try:
         await ctx.novita.delete_instance(machine.novita_id, is_repeatable=False)
     except ProviderNotFound:
-        return await _is_confirmed_missing(machine, ctx)
+        return await _confirm_missing(machine, ctx)
     async with ctx.write() as session:
         await machines.note_removal(session, machine)
     return False
 
 
-async def _is_confirmed_missing(machine: Machine, ctx: JobContext) -> bool:
+async def _confirm_missing(machine: Machine, ctx: JobContext) -> bool:
     """One answer proves nothing: two that are GONE_GRACE apart, and the list."""
     async with ctx.write() as session:
         missing_for = await machines.note_missing(session, machine)

@@ -96,7 +96,7 @@ async def _look_at_old(instance: Instance, operation: Operation, ctx: JobContext
         remote = await ctx.novita.instance(instance.novita_id, priority=CallPriority.POLL)
         snapshot = ProviderSnapshot.of(remote, asked_at=asked_at)
     except ProviderNotFound:
-        if not await ctx.services.absences.is_confirmed(instance.id, instance.novita_id):
+        if not await ctx.services.absences.confirm(instance.id, instance.novita_id):
             return instance
         snapshot = None
     except NovitaError:

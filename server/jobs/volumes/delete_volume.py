@@ -39,7 +39,7 @@ async def delete_volume(work: DeleteVolume, ctx: JobContext) -> Outcome:
     try:
         if volume.asked_at is not None:
             return await _resolve(volume, moment - volume.asked_at, ctx)
-        if volume.novita_id is None or await _is_gone(volume, volume.novita_id, ctx):
+        if volume.novita_id is None or await _delete_and_look(volume, volume.novita_id, ctx):
             async with ctx.write() as session:
                 deleted = {"status": VolumeStatus.DELETED, "failure_code": None, "failure_message": None}
                 await rows.change(session, volume.id, EventType.VOLUME_DELETED, deleted)
@@ -63,7 +63,7 @@ async def _resolve(volume: Volume, unresolved_for: timedelta, ctx: JobContext) -
     return Again(after=timedelta(0))
 
 
-async def _is_gone(volume: Volume, novita_id: str, ctx: JobContext) -> bool:
+async def _delete_and_look(volume: Volume, novita_id: str, ctx: JobContext) -> bool:
     """Send the delete, then look; repeating it is harmless.
 
     After an accepted delete, a complete list without the volume is enough. If the provider says that it has no such

@@ -45,7 +45,7 @@ USE_SECONDS = 30.0  # over which the measured use of each class is averaged
 
 
 @dataclass(slots=True)
-class BudgetState:
+class CallBudgetState:
     """The bucket. `rate` and `used` are in calls a second; `at` and `lowered_at` are seconds of one clock."""
 
     rate: float
@@ -67,7 +67,7 @@ class Grant:
     used: Calls | Mapping[CallPriority, float]
 
 
-class Budget(Protocol):
+class CallBudget(Protocol):
     """The calls of all who share it."""
 
     async def take(self, wanted: Calls, *, charged: Calls, successes: int) -> Grant:
@@ -80,12 +80,14 @@ class Budget(Protocol):
         ...
 
 
-def full_budget(limit: float, at: float) -> BudgetState:
+def full_budget(limit: float, at: float) -> CallBudgetState:
     """A full bucket; `limit` is in calls a second."""
-    return BudgetState(limit, _burst(limit), at)
+    return CallBudgetState(limit, _burst(limit), at)
 
 
-def take_calls(state: BudgetState, limit: float, now: float, wanted: Calls, charged: Calls, successes: int) -> Grant:
+def take_calls(
+    state: CallBudgetState, limit: float, now: float, wanted: Calls, charged: Calls, successes: int
+) -> Grant:
     """Refill, then grant: first every class its own share, then what is left in the order of the classes."""
     elapsed = max(0.0, now - state.at)
     state.at = now
@@ -110,7 +112,7 @@ def take_calls(state: BudgetState, limit: float, now: float, wanted: Calls, char
     return Grant(given, wait, state.rate, state.tokens, used)
 
 
-def lower_rate(state: BudgetState, limit: float, now: float) -> float:
+def lower_rate(state: CallBudgetState, limit: float, now: float) -> float:
     """The provider refused a call: use a lower rate, and nothing of what was saved up."""
     if now - state.lowered_at >= LOWERED_EVERY:
         state.rate = max(limit * RATE_MIN, state.rate * LOWERED_BY)
@@ -123,13 +125,13 @@ def _burst(rate: float) -> float:
     return max(1.0, rate * BURST_SECONDS)
 
 
-def _may(state: BudgetState, each: CallPriority, is_own: bool, burst: float) -> bool:
+def _may(state: CallBudgetState, each: CallPriority, is_own: bool, burst: float) -> bool:
     if is_own:
         return state.own[each] >= 1 and state.tokens >= _own_level(state, each, burst)
     return state.tokens >= _level(each, burst)
 
 
-def _own_level(state: BudgetState, each: CallPriority, burst: float) -> float:
+def _own_level(state: CallBudgetState, each: CallPriority, burst: float) -> float:
     """The bucket's level from which a class may use its share."""
     return 1.0 if each is P.END else 1.0 + int(min(KEPT_FOR_ENDS * burst, state.own[P.END]))
 
@@ -139,13 +141,13 @@ def _level(each: CallPriority, burst: float) -> float:
     return max(1.0, min(1 + LEFT_OVER[each] * burst, burst))
 
 
-def _spend(state: BudgetState, each: CallPriority, calls: int) -> None:
+def _spend(state: CallBudgetState, each: CallPriority, calls: int) -> None:
     state.tokens -= calls
     state.own[each] = min(OWN_TOKENS_MAX[each], max(0.0, state.own[each] - calls))
     state.used[each] = max(0.0, state.used[each] + calls / USE_SECONDS)
 
 
-def _wait(state: BudgetState, each: CallPriority, burst: float) -> float:
+def _wait(state: CallBudgetState, each: CallPriority, burst: float) -> float:
     level = _own_level(state, each, burst)
     own = max((1 - state.own[each]) / (state.rate * SHARES[each]), (level - state.tokens) / state.rate)
     free = (_level(each, burst) - state.tokens) / state.rate

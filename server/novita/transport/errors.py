@@ -15,6 +15,7 @@ from pydantic import SecretStr
 
 from server.clock import parse_retry_after
 from server.errors import (
+    AccountLimitReached,
     AuthFailed,
     InvalidStateChange,
     NovitaError,
@@ -22,7 +23,6 @@ from server.errors import (
     ProviderError,
     ProviderNotFound,
     ProviderTimeout,
-    QuotaExceeded,
     RateLimited,
     ValidationFailed,
 )
@@ -62,7 +62,7 @@ def error_from_response(
     explanation = _read(body)
     found = _find(status, explanation, subject)
     text = explanation.text or explanation.reason or "no explanation"
-    if found.error is QuotaExceeded and explanation.limits:
+    if found.error is AccountLimitReached and explanation.limits:
         text = f"{text}: {explanation.limits}"
     message = redact(f"{text} (HTTP {status})", secrets)
     reason = redact(explanation.reason, secrets) if explanation.reason else None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from server.novita.transport.budget import (
-    Budget,
+    CallBudget,
     CallPriority,
     Calls,
     Grant,
@@ -75,10 +75,10 @@ class LocalBudget:
 class CallRateLimiter:
     """A queue of the calls of this client in front of a budget, which it may share with others."""
 
-    def __init__(self, calls_per_minute: int, clock: Clock, budget: Budget | None = None) -> None:
+    def __init__(self, calls_per_minute: int, clock: Clock, budget: CallBudget | None = None) -> None:
         self.calls_per_minute = calls_per_minute
         self._clock = clock
-        self._budget: Budget = budget or LocalBudget(max(1, calls_per_minute), clock)
+        self._budget: CallBudget = budget or LocalBudget(max(1, calls_per_minute), clock)
         self._returned: Counter[CallPriority] = Counter()  # calls that were granted and not made
         self._successes = 0
         self._rate = calls_per_minute / 60

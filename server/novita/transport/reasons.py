@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from server.errors import (
+    AccountLimitReached,
     AuthFailed,
     BalanceExhausted,
     CandidateRefused,
@@ -16,7 +17,6 @@ from server.errors import (
     InvalidStateChange,
     NovitaError,
     ProviderNotFound,
-    QuotaExceeded,
     RateLimited,
     ValidationFailed,
 )
@@ -55,7 +55,11 @@ REASONS: Mapping[str, ProviderReason] = {
         "MEMBER_BUDGET_NOT_ENOUGH",
     ),
     **_rows(
-        QuotaExceeded, "CREATE_INSTANCE_LIMIT", "CREATE_GPU_NUM_LIMIT", "OPERATION_LIMIT", "IMAGE_PREWARM_NUM_LIMIT"
+        AccountLimitReached,
+        "CREATE_INSTANCE_LIMIT",
+        "CREATE_GPU_NUM_LIMIT",
+        "OPERATION_LIMIT",
+        "IMAGE_PREWARM_NUM_LIMIT",
     ),
     **_rows(
         AuthFailed,
@@ -123,7 +127,7 @@ def find_reason(word: str, *, subject: str | None) -> ProviderReason | None:
     if MONEY.search(word):
         return ProviderReason(BalanceExhausted)
     if word.endswith("_LIMIT"):
-        return ProviderReason(QuotaExceeded)
+        return ProviderReason(AccountLimitReached)
     if MISSING.search(word):
         return ProviderReason(ProviderNotFound if is_missing(word, subject) else ValidationFailed)
     return ProviderReason(ValidationFailed) if word.startswith("IMAGE_") else None

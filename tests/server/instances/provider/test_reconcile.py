@@ -14,7 +14,7 @@ from server.errors import IllegalTransition, Invalid, NotFound, NovitaError, Ref
 from server.instances import transitions
 from server.instances.commands.adopt import AdoptDraft, adopt_instance
 from server.instances.provider.absence import note_missing
-from server.instances.provider.drift import Change, apply_snapshot
+from server.instances.provider.drift import Correction, apply_snapshot
 from server.instances.provider.reconcile import reconcile, sync_project
 from server.instances.provider.snapshot import ProviderSnapshot
 from server.instances.provider.unlinked import Origin
@@ -46,7 +46,7 @@ async def test_an_instance_stopped_in_the_console_becomes_exited_with_an_event(w
 
     row = await world.instance(instance_id)
     assert (row["status"], row["status_reason"], row["novita_status"]) == (S.EXITED, "STOPPED_OUTSIDE", "exited")
-    assert report.changes[Change.STOPPED] == 1
+    assert report.changes[Correction.STOPPED] == 1
     assert (await world.event_types(instance_id))[-1] == "instance.exited"
 
 
@@ -71,7 +71,7 @@ async def test_locked_row_and_row_that_can_not_be_written_keep_no_other_from_bei
         await world.execute("DROP FUNCTION refuse CASCADE")
         await patient.close()
 
-    assert (report.changes[Change.STOPPED], report.changes[Change.SKIPPED]) == (1, 2)
+    assert (report.changes[Correction.STOPPED], report.changes[Correction.SKIPPED]) == (1, 2)
     assert [(await world.instance(id))["status"] for id in (locked, broken, other)] == [S.READY, S.READY, S.EXITED]
 
     await reconcile(world.database, world.novita)
@@ -85,7 +85,7 @@ async def test_an_instance_started_in_the_console_is_followed_to_ready(world: Wo
     await start_outside(world, machine)
 
     report = await reconcile(world.database, world.novita)
-    assert report.changes[Change.STARTED] == 1
+    assert report.changes[Correction.STARTED] == 1
     await world.work_until_status(instance_id, S.READY)
 
     statuses = [event.data["to"] for event in await world.events(instance_id) if "to" in event.data]
@@ -104,7 +104,7 @@ async def test_an_instance_removed_in_the_console_has_failed_and_keeps_its_row(w
 
     row = await world.instance(instance_id)
     assert (row["status"], row["failure_code"]) == (S.FAILED, "GONE_AT_PROVIDER")
-    assert report.changes[Change.GONE] == 1
+    assert report.changes[Correction.GONE] == 1
     operation = await world.work_until_over(await world.delete(instance_id))
     assert operation["status"] == "SUCCEEDED"
     assert (await world.instance(instance_id))["status"] == S.DELETED
@@ -117,7 +117,7 @@ async def test_a_fleet_at_rest_costs_one_list_and_no_event(world: World):
 
     report = await reconcile(world.database, world.novita)
 
-    assert (report.compared, report.changes[Change.NONE]) == (1, 1)
+    assert (report.compared, report.changes[Correction.NONE]) == (1, 1)
     assert world.calls() - calls == world.calls(LIST)
     assert await world.event_types(instance_id) == events
 
@@ -128,7 +128,7 @@ async def test_an_instance_that_the_list_leaves_out_is_not_called_gone(world: Wo
 
     report = await reconcile(world.database, world.novita)
 
-    assert report.changes == {Change.NONE: 1}
+    assert report.changes == {Correction.NONE: 1}
     assert (await world.instance(instance_id))["status"] == S.READY
 
 
@@ -147,7 +147,7 @@ async def test_a_late_snapshot_never_overwrites_newer_state(world: World):
         )
 
     row = await world.instance(instance_id)
-    assert (change, row["status"], row["version"]) == (Change.NONE, S.EXITED, version)
+    assert (change, row["status"], row["version"]) == (Correction.NONE, S.EXITED, version)
 
 
 async def test_removal_that_a_delete_waits_for_is_left_to_its_own_job(world: World):
@@ -162,7 +162,7 @@ async def test_removal_that_a_delete_waits_for_is_left_to_its_own_job(world: Wor
             session, instance_id, snapshot, machine=machine, asked_at=now(), cause=transitions.Cause()
         )
 
-    assert change is Change.NONE
+    assert change is Correction.NONE
     assert await world.instance(instance_id) == before
 
 
@@ -180,7 +180,7 @@ async def test_what_was_found_out_about_a_former_machine_is_no_change_of_the_ins
         missing_for = await note_missing(session, instance_id, machine)
 
     row = await world.instance(instance_id)
-    assert (change, missing_for) == (Change.NONE, timedelta(0))
+    assert (change, missing_for) == (Correction.NONE, timedelta(0))
     assert (row["status"], row["novita_status"], row["missing_since"]) == (S.READY, seen.status, None)
 
 
@@ -193,7 +193,7 @@ async def test_instance_that_is_being_stopped_in_the_console_is_stopping(
     instance_id, machine = await _ready(world)
     seen = ProviderSnapshot.of(await world.novita.instance(machine), asked_at=now())
 
-    async def look(word: str) -> Change:
+    async def look(word: str) -> Correction:
         snapshot = replace(seen, status=word, endpoints=(), asked_at=now())
         async with world.database.write() as session:
             cause = transitions.Cause()
@@ -201,7 +201,7 @@ async def test_instance_that_is_being_stopped_in_the_console_is_stopping(
                 session, instance_id, snapshot, machine=snapshot.id, asked_at=snapshot.asked_at, cause=cause
             )
 
-    assert await look("stopping") is Change.NOTED
+    assert await look("stopping") is Correction.NOTED
     row = await world.instance(instance_id)
     assert (row["status"], row["status_reason"], row["novita_status"]) == (S.STOPPING, "STOPPED_OUTSIDE", "stopping")
 
@@ -246,7 +246,7 @@ async def test_instance_that_is_restarted_in_the_console_is_followed_to_ready(
             session, instance_id, snapshot, machine=snapshot.id, asked_at=snapshot.asked_at, cause=cause
         )
 
-    assert change is Change.STARTED
+    assert change is Correction.STARTED
     row = await world.instance(instance_id)
     assert (row["status"], row["status_reason"], row["novita_status"]) == (status, "RESTARTED_OUTSIDE", word)
     await world.work_until_status(instance_id, S.READY)
@@ -396,7 +396,7 @@ async def test_sync_changes_only_the_callers_own_rows_and_names_the_caller(world
     cause = transitions.Cause(token_id=world.caller.token_id)
     report = await sync_project(world.database, world.novita, project_id=world.caller.project_id, cause=cause)
 
-    assert (report.compared, report.changes[Change.STOPPED]) == (1, 1)
+    assert (report.compared, report.changes[Correction.STOPPED]) == (1, 1)
     assert (await world.instance(accepted.instance.id))["status"] == S.READY
     assert (await world.events(ours))[-1].caused_by == world.caller.token_id
 

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from server.clock import parse_retry_after
 from server.errors import (
+    AccountLimitReached,
     AuthFailed,
     BalanceExhausted,
     CandidateRefused,
@@ -21,7 +22,6 @@ from server.errors import (
     ProviderError,
     ProviderNotFound,
     ProviderTimeout,
-    QuotaExceeded,
     RateLimited,
     ValidationFailed,
 )
@@ -66,9 +66,9 @@ def body(reason: str = "", message: str = "") -> bytes:
         (400, body("BALANCE_NOT_ENOUGH"), BalanceExhausted),
         (403, body("EXPIRED_OR_BALANCE_NOT_ENOUGH"), BalanceExhausted),
         (403, body("MEMBER_BUDGET_NOT_ENOUGH"), BalanceExhausted),
-        (403, body("CREATE_GPU_NUM_LIMIT"), QuotaExceeded),
-        (400, body("CREATE_INSTANCE_LIMIT"), QuotaExceeded),
-        (400, body("A_NEW_LIMIT"), QuotaExceeded),
+        (403, body("CREATE_GPU_NUM_LIMIT"), AccountLimitReached),
+        (400, body("CREATE_INSTANCE_LIMIT"), AccountLimitReached),
+        (400, body("A_NEW_LIMIT"), AccountLimitReached),
         (402, b"", PaymentRequired),
         (402, body("NOT_ENOUGH_BALANCE"), PaymentRequired),
         (400, body("", "not enough balance"), BalanceExhausted),
