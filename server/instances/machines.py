@@ -16,7 +16,7 @@ from server.db.tables import Instance, Machine
 from server.enums import InstanceStatus
 from server.observe import metrics
 from server.queue.enqueue import enqueue
-from server.queue.kinds import RemoveMachine
+from server.queue.kinds import MonitorInstance, MonitorStartup, RemoveMachine
 from server.spend import ledger
 from server.spend.ledger import MachineTimes
 
@@ -174,6 +174,12 @@ async def remove_later(session: AsyncSession, instance: Instance, novita_id: str
         instance_id=instance.id,
         unique_key=f"remove {novita_id}",
     )
+
+
+async def enqueue_monitor(session: AsyncSession, work: MonitorInstance | MonitorStartup, *, project_id: UUID) -> None:
+    """One job per operation polls the machine until it runs."""
+    key = f"monitor {work.operation_id}"
+    await enqueue(session, work, project_id=project_id, instance_id=work.instance_id, unique_key=key)
 
 
 async def to_remove(session: AsyncSession, instance_id: UUID, novita_id: str) -> Machine | None:

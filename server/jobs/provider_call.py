@@ -16,14 +16,13 @@ from server.clock import now
 from server.db.tables import Instance, Operation
 from server.enums import OperationPhase, OperationStatus
 from server.errors import AccountRefusal, InvalidStateChange, NovitaError, ProviderNotFound, ProviderTimeout
-from server.instances import operations, transitions
+from server.instances import machines, operations, transitions
 from server.instances.provider.states import MachineState, observed_fields, state_of
 from server.jobs.failures import GONE, Reason, fail_work, retry_later, revert
 from server.jobs.market.waiting import provider_since
 from server.jobs.registry import JobContext, growing_pause
 from server.market.waits import Waiting
 from server.novita.models import RemoteInstance
-from server.queue.enqueue import enqueue
 from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import MonitorStartup, OperationWork
 
@@ -253,12 +252,8 @@ async def start_monitor(
         instance = await transitions.lock(session, work.instance_id)
         if instance.run_accepted_at is None:  # else a restart or a migration, which go on with the run
             await transitions.write_silently(session, instance, run_accepted_at=now())
-        await enqueue(
-            session,
-            MonitorStartup(instance_id=work.instance_id, operation_id=work.operation_id),
-            project_id=loaded.instance.project_id,
-            instance_id=work.instance_id,
-            unique_key=f"monitor {work.operation_id}",
+        await machines.enqueue_monitor(
+            session, MonitorStartup(work.instance_id, work.operation_id), project_id=loaded.instance.project_id
         )
     return Done()
 

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.clock import now
 from server.db.tables import Instance, ProbeResult
 from server.enums import InstanceStatus, OperationKind, OperationPhase, OperationReason
-from server.instances import attempts, operations, transitions
+from server.instances import attempts, machines, operations, transitions
 from server.instances.provider.absence import GONE_AT_PROVIDER
 from server.instances.provider.ends import SPOT_RECLAIMED, End, find_end, was_reclaimed
 from server.instances.provider.snapshot import ProviderSnapshot
@@ -21,7 +21,6 @@ from server.market import waits
 from server.market.waits import WAITING_FOR_CAPACITY
 from server.probes.verdict import health_of
 from server.probes.watch import HEALTH_CHECK_FAILED
-from server.queue.enqueue import enqueue
 from server.queue.kinds import MonitorInstance, MonitorStartup
 from server.spend.ledger import MachineTimes
 
@@ -275,13 +274,7 @@ async def _restarted(
     its = transitions.Cause(operation.id, cause.token_id)
     await _transition(session, instance, to, snapshot, its, reason=RESTARTED_OUTSIDE)
     await operations.set_phase(session, operation.id, OperationPhase.PROVISIONING)
-    await enqueue(
-        session,
-        MonitorStartup(instance_id=instance.id, operation_id=operation.id),
-        project_id=instance.project_id,
-        instance_id=instance.id,
-        unique_key=f"monitor {operation.id}",
-    )
+    await machines.enqueue_monitor(session, MonitorStartup(instance.id, operation.id), project_id=instance.project_id)
     return Correction.STARTED
 
 
@@ -298,10 +291,4 @@ async def start_monitoring(
     its = transitions.Cause(operation.id, cause.token_id)
     await transitions.transition(session, instance.id, S.STARTING, cause=its, status_reason=reason)
     await operations.set_phase(session, operation.id, OperationPhase.PROVISIONING)
-    await enqueue(
-        session,
-        MonitorInstance(instance_id=instance.id, operation_id=operation.id),
-        project_id=instance.project_id,
-        instance_id=instance.id,
-        unique_key=f"monitor {operation.id}",
-    )
+    await machines.enqueue_monitor(session, MonitorInstance(instance.id, operation.id), project_id=instance.project_id)

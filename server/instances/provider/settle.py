@@ -45,13 +45,7 @@ async def link_created(session: AsyncSession, attempt: Attempt, novita_id: str) 
         await transitions.update(session, instance.id, cause=cause, **facts)
         return
     await transitions.transition(session, instance.id, S.STARTING, cause=cause, **facts, **estimate)
-    await enqueue(
-        session,
-        MonitorInstance(instance_id=instance.id, operation_id=operation.id),
-        project_id=instance.project_id,
-        instance_id=instance.id,
-        unique_key=f"monitor {operation.id}",
-    )
+    await machines.enqueue_monitor(session, MonitorInstance(instance.id, operation.id), project_id=instance.project_id)
 
 
 def _is_too_late(operation: Operation | None, instance: Instance, novita_id: str) -> bool:
@@ -69,13 +63,7 @@ async def _relocate(
     await transitions.record_event(session, EventType.INSTANCE_RELOCATED, instance, cause=cause, values=values)
     await operations.mark_made(session, operation.id)
     await transitions.write_silently(session, instance, run_accepted_at=now())
-    await enqueue(
-        session,
-        MonitorStartup(instance_id=instance.id, operation_id=operation.id),
-        project_id=instance.project_id,
-        instance_id=instance.id,
-        unique_key=f"monitor {operation.id}",
-    )
+    await machines.enqueue_monitor(session, MonitorStartup(instance.id, operation.id), project_id=instance.project_id)
 
 
 async def link_found(session: AsyncSession, attempt: Attempt, remote: RemoteInstance) -> bool:
