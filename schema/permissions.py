@@ -1,7 +1,9 @@
 """Role checks of fields: READER for queries and subscriptions, OPERATOR for mutations, ADMIN for tokens."""
 
+from collections.abc import Callable
 from typing import Any
 
+import strawberry
 from graphql import GraphQLError
 from strawberry.extensions.field_extension import AsyncExtensionResolver, FieldExtension
 
@@ -19,6 +21,16 @@ class Requires(FieldExtension):
         if not info.context.caller.may(self.role):
             raise forbidden(f"This needs a token with the role {self.role}.")
         return await next_(source, info, **kwargs)
+
+
+def query(description: str, *requirements: FieldExtension) -> Callable[[Callable[..., Any]], Any]:
+    """Declares a field of Query. Without `requirements`, callers need the role READER."""
+    return strawberry.field(description=description, extensions=list(requirements) or [Requires(Role.READER)])
+
+
+def subscription(description: str, *requirements: FieldExtension) -> Callable[[Callable[..., Any]], Any]:
+    """Declares a subscription. Without `requirements`, callers need the role READER."""
+    return strawberry.subscription(description=description, extensions=list(requirements) or [Requires(Role.READER)])
 
 
 class RequiresWholeProject(FieldExtension):

@@ -15,7 +15,7 @@ from schema.error_masking import to_graphql_error
 from schema.event_sources import LOG_LINES, EventSource, LogSource, LogTextSource, ShownEvents, SourceEvent, StatsSource
 from schema.filters import EventFilter, InstanceEventFilter, InstanceFilter, ProjectEventFilter
 from schema.inputs import Id, Which
-from schema.permissions import Requires
+from schema.permissions import Requires, subscription
 from schema.queries.access import InstanceId, WhichLog, find_row
 from schema.types.event import InstanceEvent, InstanceUpdate, OperationUpdate, ProjectEvent
 from schema.types.fleet import FleetStats
@@ -44,10 +44,8 @@ Row = TypeVar("Row", tables.Instance, tables.Operation)
 
 @strawberry.type(description="Subscriptions: receive changes as they happen.")
 class Subscription:
-    @strawberry.subscription(
-        description="All changes, in order. With `after`: first everything since that cursor, without gaps or "
-        "duplicates.",
-        extensions=[Requires(Role.READER)],
+    @subscription(
+        "All changes, in order. With `after`: first everything since that cursor, without gaps or duplicates."
     )
     async def instance_events(
         self,
@@ -66,10 +64,8 @@ class Subscription:
 
         return _log(info, conditions, cursor, InstanceEvent.of)
 
-    @strawberry.subscription(
-        description="All events of the project that are not about an instance. Cursors and replay are those of "
-        "`instanceEvents`.",
-        extensions=[Requires(Role.READER)],
+    @subscription(
+        "All events of the project that are not about an instance. Cursors and replay are those of `instanceEvents`."
     )
     async def project_events(
         self,
@@ -87,10 +83,7 @@ class Subscription:
             raise to_graphql_error(error) from None
         return _log(info, conditions, cursor, ProjectEvent.of)
 
-    @strawberry.subscription(
-        description="The instance now, then after every change. Completes when the instance is DELETED.",
-        extensions=[Requires(Role.READER)],
-    )
+    @subscription("The instance now, then after every change. Completes when the instance is DELETED.")
     async def instance_updated(self, info: Info, id: Id) -> AsyncGenerator[InstanceUpdate]:
         instance_id = _parse_id(ids.INSTANCE, id)
 
@@ -108,10 +101,7 @@ class Subscription:
             predicate=lambda event: "instance" in event.data,
         )
 
-    @strawberry.subscription(
-        description="The operation now, then after every change. Completes when the operation ends.",
-        extensions=[Requires(Role.READER)],
-    )
+    @subscription("The operation now, then after every change. Completes when the operation ends.")
     async def operation_updated(self, info: Info, id: Id) -> AsyncGenerator[OperationUpdate]:
         operation_id = _parse_id(ids.OPERATION, id)
 
@@ -128,10 +118,10 @@ class Subscription:
             predicate=lambda event: event.operation_id == operation_id and "operation" in event.data,
         )
 
-    @strawberry.subscription(
-        description="The last 200 lines of a log, then what is added to it, every 2 seconds. Ends with an error when "
+    @subscription(
+        "The last 200 lines of a log, then what is added to it, every 2 seconds. Ends with an error when "
         "the log can no longer be read. Needs the role OPERATOR.",
-        extensions=[Requires(Role.OPERATOR)],
+        Requires(Role.OPERATOR),
     )
     async def instance_log(
         self, info: Info, instance_id: InstanceId, which: WhichLog = LogKind.CONTAINER
@@ -153,10 +143,9 @@ class Subscription:
 
         return _stream(LogTextSource(read_end, partial(reader.read_from, address), InstanceLog.of))
 
-    @strawberry.subscription(
-        description="Instance counts by status and what the provider bills for them; sent on change, at most once a "
-        "second. Also a query.",
-        extensions=[Requires(Role.READER)],
+    @subscription(
+        "Instance counts by status and what the provider bills for them; sent on change, at most once a "
+        "second. Also a query."
     )
     async def fleet_stats(
         self, info: Info, filter: Annotated[InstanceFilter | None, Which] = None
@@ -171,10 +160,9 @@ class Subscription:
 
         return _stream(StatsSource(read, same=lambda one, other: one.stats == other.stats))
 
-    @strawberry.subscription(
-        description="What the project spends; sent when an entry of the ledger begins, ends or is cut, at most once a "
-        "second. Also `Project.spend`.",
-        extensions=[Requires(Role.READER)],
+    @subscription(
+        "What the project spends; sent when an entry of the ledger begins, ends or is cut, at most once a "
+        "second. Also `Project.spend`."
     )
     async def spend(self, info: Info) -> AsyncGenerator[SpendSummary]:
         context, project_id = info.context, info.context.caller.project_id
@@ -188,10 +176,9 @@ class Subscription:
             StatsSource(read, same=lambda one, other: one.summary.open_entries == other.summary.open_entries)
         )
 
-    @strawberry.subscription(
-        description="All matching offers now, and again whenever one of them changes, at most once a second. While "
-        "something subscribes to them, they are read every MARKET_HOT.",
-        extensions=[Requires(Role.READER)],
+    @subscription(
+        "All matching offers now, and again whenever one of them changes, at most once a second. While "
+        "something subscribes to them, they are read every MARKET_HOT."
     )
     async def market(
         self, info: Info, filter: Annotated[MarketFilter | None, Which] = None
@@ -212,10 +199,9 @@ class Subscription:
             StatsSource(read, same=lambda one, other: [each.state for each in one] == [each.state for each in other])
         )
 
-    @strawberry.subscription(
-        description="Queue statistics: of the project's jobs, or of all jobs for an ADMIN of the project "
-        "`default`; sent on change, at most once a second.",
-        extensions=[Requires(Role.READER)],
+    @subscription(
+        "Queue statistics: of the project's jobs, or of all jobs for an ADMIN of the project "
+        "`default`; sent on change, at most once a second."
     )
     async def job_stats(self, info: Info) -> AsyncGenerator[JobStats]:
         context, caller = info.context, info.context.caller

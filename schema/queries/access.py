@@ -7,7 +7,7 @@ from graphql import GraphQLError
 
 from schema import ids
 from schema.context import Info
-from schema.permissions import Requires
+from schema.permissions import Requires, query
 from schema.types.instance import SshAccess
 from schema.types.log import InstanceAccess, InstanceLog
 from server.db.tables import InstanceLike
@@ -25,10 +25,10 @@ TailLines = Annotated[int, strawberry.argument(description="At most this many of
 
 @strawberry.type
 class AccessQueries:
-    @strawberry.field(
-        description="SSH access to an instance, read from the provider now; null if not found or not running. "
+    @query(
+        "SSH access to an instance, read from the provider now; null if not found or not running. "
         "Needs the role OPERATOR.",
-        extensions=[Requires(Role.OPERATOR)],
+        Requires(Role.OPERATOR),
     )
     async def ssh_access(self, info: Info, instance_id: InstanceId) -> SshAccess | None:
         row = await find_row(info, instance_id)
@@ -37,10 +37,10 @@ class AccessQueries:
         access = await instance_access(info.context.services.provider_reader, row, by=info.context.caller)
         return None if access is None or access.ssh is None else SshAccess.of(access.ssh)
 
-    @strawberry.field(
-        description="SSH, Jupyter and web terminal of an instance, read from the provider now; null if not found or "
+    @query(
+        "SSH, Jupyter and web terminal of an instance, read from the provider now; null if not found or "
         "not running. Needs the role OPERATOR.",
-        extensions=[Requires(Role.OPERATOR)],
+        Requires(Role.OPERATOR),
     )
     async def instance_access(self, info: Info, instance_id: InstanceId) -> InstanceAccess | None:
         row = await find_row(info, instance_id)
@@ -49,10 +49,10 @@ class AccessQueries:
         access = await instance_access(info.context.services.provider_reader, row, by=info.context.caller)
         return None if access is None else InstanceAccess.of(access)
 
-    @strawberry.field(
-        description="The end of a log, read from the provider now, at most 1 MiB; null if not found or without a "
+    @query(
+        "The end of a log, read from the provider now, at most 1 MiB; null if not found or without a "
         "machine. Needs the role OPERATOR. Also a subscription.",
-        extensions=[Requires(Role.OPERATOR)],
+        Requires(Role.OPERATOR),
     )
     async def instance_log(
         self, info: Info, instance_id: InstanceId, which: WhichLog = LogKind.CONTAINER, tail: TailLines = 200

@@ -7,7 +7,7 @@ import strawberry
 from schema import ids
 from schema.context import Info, visible_to
 from schema.inputs import After, First
-from schema.permissions import Requires, RequiresServerAdmin
+from schema.permissions import RequiresServerAdmin, query
 from schema.types.account import (
     AccountInfo,
     Network,
@@ -23,24 +23,18 @@ from server.account.balance import read_account
 from server.account.prewarms import all_prewarms, prewarm_quota
 from server.account.provider_jobs import jobs_of_project
 from server.conversion import convert
-from server.enums import ProviderObjectKind, Role
+from server.enums import ProviderObjectKind
 
 
 @strawberry.type
 class AccountQueries:
-    @strawberry.field(
-        description="The provider account, read live. Needs the role ADMIN of the project `default`.",
-        extensions=[RequiresServerAdmin()],
-    )
+    @query("The provider account, read live. Needs the role ADMIN of the project `default`.", RequiresServerAdmin())
     async def account(self, info: Info) -> AccountInfo:
         account = info.context.services.account
         account.live_reads.take(info.context.caller)
         return AccountInfo.of(await read_account(account))
 
-    @strawberry.field(
-        description="Private networks: the project's own, and those created elsewhere.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("Private networks: the project's own, and those created elsewhere.")
     async def networks(self, info: Info, first: First = 100, after: After = None) -> NetworkConnection:
         services = info.context.services
         clusters, networks = await services.catalog.regions(), await services.catalog.networks()
@@ -53,10 +47,7 @@ class AccountQueries:
             after=after,
         )
 
-    @strawberry.field(
-        description="Prewarmed images, newest first: the project's own, and those created elsewhere. Read live.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("Prewarmed images, newest first: the project's own, and those created elsewhere. Read live.")
     async def prewarms(self, info: Info, first: First = 100, after: After = None) -> PrewarmConnection:
         services = info.context.services
         services.account.live_reads.take(info.context.caller)
@@ -70,19 +61,15 @@ class AccountQueries:
             after=after,
         )
 
-    @strawberry.field(
-        description="How many images the account may prewarm, all projects together. Read live.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("How many images the account may prewarm, all projects together. Read live.")
     async def prewarm_quota(self, info: Info) -> PrewarmQuota:
         account = info.context.services.account
         account.live_reads.take(info.context.caller)
         return convert(PrewarmQuota, await prewarm_quota(account))
 
-    @strawberry.field(
-        description="Jobs that the provider runs or ran for the project's machines, newest first: saved images and "
-        "migrations. Read live.",
-        extensions=[Requires(Role.READER)],
+    @query(
+        "Jobs that the provider runs or ran for the project's machines, newest first: saved images and "
+        "migrations. Read live."
     )
     async def provider_jobs(
         self,

@@ -9,7 +9,7 @@ from schema import ids
 from schema.context import Info
 from schema.filters import check_values
 from schema.inputs import After, First, Which
-from schema.permissions import Requires
+from schema.permissions import Requires, query
 from schema.types.token import AuditEvent, AuditEventConnection, AuditEventEdge
 from server.audit import queries
 from server.db import tables
@@ -45,10 +45,10 @@ class AuditFilter:
 
 @strawberry.type
 class AuditQueries:
-    @strawberry.field(
-        description="Calls of mutations, newest first: which token, what it came to. Needs the role ADMIN. Of your "
+    @query(
+        "Calls of mutations, newest first: which token, what it came to. Needs the role ADMIN. Of your "
         "project; for an ADMIN of the project `default`, of all projects.",
-        extensions=[Requires(Role.ADMIN)],
+        Requires(Role.ADMIN),
     )
     async def audit_events(
         self, info: Info, filter: Annotated[AuditFilter | None, Which] = None, first: First = 50, after: After = None

@@ -10,7 +10,7 @@ from schema.context import Info, visible_to
 from schema.errors import errors_of
 from schema.inputs import After, First, Input, Which
 from schema.mutations.create import NewInstanceInput
-from schema.permissions import Requires, RequiresServerAdmin
+from schema.permissions import RequiresServerAdmin, query
 from schema.types.catalog import (
     CacheStats,
     Product,
@@ -26,7 +26,7 @@ from server.catalog.offers import offers
 from server.catalog.owners import owned_by_others
 from server.clock import now
 from server.conversion import convert
-from server.enums import InstanceKind, ProviderObjectKind, Role
+from server.enums import InstanceKind, ProviderObjectKind
 from server.errors import Refused
 from server.instances.availability import refuse
 from server.instances.binding_quote import BindingQuote
@@ -56,7 +56,7 @@ class QuoteInput(NewInstanceInput):
 
 @strawberry.type
 class CatalogQueries:
-    @strawberry.field(description="Products by region, with prices and stock.", extensions=[Requires(Role.READER)])
+    @query("Products by region, with prices and stock.")
     async def products(self, info: Info, filter: Annotated[ProductFilter | None, Which] = None) -> list[Product]:
         filter = filter or ProductFilter()
         matching = await offers(
@@ -68,11 +68,11 @@ class CatalogQueries:
         )
         return [Product.of(offer, filter.kind) for offer in matching]
 
-    @strawberry.field(description="The provider's regions.", extensions=[Requires(Role.READER)])
+    @query("The provider's regions.")
     async def regions(self, info: Info) -> list[Region]:
         return [Region.of(cluster) for cluster in await info.context.services.catalog.regions()]
 
-    @strawberry.field(description="Templates: private, official and community.", extensions=[Requires(Role.READER)])
+    @query("Templates: private, official and community.")
     async def templates(
         self,
         info: Info,
@@ -90,7 +90,7 @@ class CatalogQueries:
             templates, TemplateEdge, Template.of, key=lambda each: each.id, first=first, after=after
         )
 
-    @strawberry.field(description="One template; null if not found.", extensions=[Requires(Role.READER)])
+    @query("One template; null if not found.")
     async def template(
         self,
         info: Info,
@@ -98,19 +98,13 @@ class CatalogQueries:
     ) -> Template | None:
         return await Template.load(info, id)
 
-    @strawberry.field(
-        description="Stored credentials for image registries, without passwords.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("Stored credentials for image registries, without passwords.")
     async def registry_auths(self, info: Info) -> list[RegistryAuthType]:
         listed = await info.context.services.catalog.registry_auths()
         auths = await visible_to(info, ProviderObjectKind.REGISTRY_AUTH, listed)
         return [RegistryAuthType.of(auth) for auth in auths]
 
-    @strawberry.field(
-        description="What createInstance would choose now, with its price. Nothing is written or reserved.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("What createInstance would choose now, with its price. Nothing is written or reserved.")
     async def quote(self, info: Info, input: Annotated[QuoteInput, Input]) -> Quote:
         services = info.context.services
         input.name = input.name or "quote"
@@ -147,10 +141,7 @@ class CatalogQueries:
         except Refused as refused:
             return Quote.of(quote, await errors_of(refused, info))
 
-    @strawberry.field(
-        description="Cache statistics of this process. Needs the role ADMIN of the project `default`.",
-        extensions=[RequiresServerAdmin()],
-    )
+    @query("Cache statistics of this process. Needs the role ADMIN of the project `default`.", RequiresServerAdmin())
     async def cache_stats(self, info: Info) -> list[CacheStats]:
         return [
             convert(CacheStats, stats, all_keys=list(stats.keys))

@@ -12,7 +12,7 @@ from schema.error_masking import to_graphql_error
 from schema.filters import EventFilter, InstanceEventFilter, ProjectEventFilter
 from schema.inputs import After, First, Which
 from schema.pagination import PageInfo, check_first
-from schema.permissions import Requires
+from schema.permissions import query
 from schema.types.event import (
     InstanceEvent,
     InstanceEventConnection,
@@ -21,7 +21,6 @@ from schema.types.event import (
     ProjectEventConnection,
     ProjectEventEdge,
 )
-from server.enums import Role
 from server.errors import CursorExpired, Refused
 from server.events.cursors import Cursors
 from server.events.event import Cursor, Event
@@ -33,10 +32,9 @@ SCAN_PAGES_MAX = 10  # then the page is returned with the matches so far and a c
 
 @strawberry.type
 class EventQueries:
-    @strawberry.field(
-        description="Past events, oldest first, in the order of `instanceEvents`. `endCursor` is always set: "
-        "continue from it here, or subscribe from it. A page may be empty although there are more.",
-        extensions=[Requires(Role.READER)],
+    @query(
+        "Past events, oldest first, in the order of `instanceEvents`. `endCursor` is always set: "
+        "continue from it here, or subscribe from it. A page may be empty although there are more."
     )
     async def events(
         self,
@@ -53,10 +51,9 @@ class EventQueries:
         nodes = [edge.node for edge in edges]
         return InstanceEventConnection(edges=edges, nodes=nodes, page_info=scan.page_info(after))
 
-    @strawberry.field(
-        description="Past events of the project that are not about an instance, oldest first, with the cursors of "
-        "`events`. A page may be empty although there are more.",
-        extensions=[Requires(Role.READER)],
+    @query(
+        "Past events of the project that are not about an instance, oldest first, with the cursors of "
+        "`events`. A page may be empty although there are more."
     )
     async def project_events(
         self,

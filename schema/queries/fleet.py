@@ -7,19 +7,17 @@ import strawberry
 from schema.context import Info
 from schema.filters import InstanceFilter
 from schema.inputs import Which
-from schema.permissions import Requires, require_server_admin
+from schema.permissions import query, require_server_admin
 from schema.types.fleet import Fleet, FleetStats
-from server.enums import Role
 from server.events.replay import cursor_now
 from server.instances.queries.fleet import fleet, fleet_stats
 
 
 @strawberry.type
 class FleetQueries:
-    @strawberry.field(
-        description="Instances merged with the provider's list. `includeNovitaOnly` adds machines without an "
-        "instance and needs the role ADMIN of the project `default`.",
-        extensions=[Requires(Role.READER)],
+    @query(
+        "Instances merged with the provider's list. `includeNovitaOnly` adds machines without an "
+        "instance and needs the role ADMIN of the project `default`."
     )
     async def fleet(
         self,
@@ -40,10 +38,7 @@ class FleetQueries:
         )
         return Fleet.of(merged)
 
-    @strawberry.field(
-        description="Instance counts by status and what the provider bills for them now. Also a subscription.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("Instance counts by status and what the provider bills for them now. Also a subscription.")
     async def fleet_stats(self, info: Info, filter: Annotated[InstanceFilter | None, Which] = None) -> FleetStats:
         wanted = (filter or InstanceFilter()).to_domain(info.context.caller)
         async with info.context.read() as session:

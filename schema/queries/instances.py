@@ -10,12 +10,11 @@ from schema.filters import InstanceFilter, InstanceOrderBy
 from schema.inputs import After, First, Id, Which
 from schema.lazy_instance import LazyInstance, columns_for
 from schema.pagination import check_first, parse_order_cursor
-from schema.permissions import Requires
+from schema.permissions import query
 from schema.selection import load_root, selected_names
 from schema.types.connection import InstanceConnection
 from schema.types.instance import Instance
 from server.db import tables
-from server.enums import Role
 from server.errors import NotFound
 from server.instances.drafts import name_problems
 from server.instances.provider.reader import READER_COLUMNS
@@ -25,7 +24,7 @@ from server.instances.queries import instances as reads
 
 @strawberry.type
 class InstanceQueries:
-    @strawberry.field(description="One instance; null if not found.", extensions=[Requires(Role.READER)])
+    @query("One instance; null if not found.")
     async def instance(self, info: Info, id: Id) -> Instance | None:
         try:
             part = info.context.loaders.part_of_instance(columns_for(selected_names(info)) | READER_COLUMNS)
@@ -34,10 +33,7 @@ class InstanceQueries:
             return None
         return None if row is None else await _up_to_date(row, info)
 
-    @strawberry.field(
-        description="The instance with this name that is not deleted; null if not found.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("The instance with this name that is not deleted; null if not found.")
     async def instance_by_name(
         self, info: Info, name: Annotated[str, strawberry.argument(description="The full name.")]
     ) -> Instance | None:
@@ -47,10 +43,7 @@ class InstanceQueries:
             row = await reads.find_instance_by_name(session, name, by=info.context.caller)
         return None if row is None else await _up_to_date(row, info)
 
-    @strawberry.field(
-        description="Instances, newest first by default. A cursor is valid only for the order it was created with.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("Instances, newest first by default. A cursor is valid only for the order it was created with.")
     async def instances(
         self,
         info: Info,

@@ -8,10 +8,9 @@ from schema import ids
 from schema.context import Info
 from schema.inputs import After, First, Id, Which
 from schema.pagination import check_first, invalid_cursor
-from schema.permissions import Requires
+from schema.permissions import query
 from schema.types.job import Job, JobConnection, JobEdge, JobKind, JobStats
 from server.db.tables.job import JobStatus
-from server.enums import Role
 from server.errors import NotFound
 from server.events.replay import cursor_now
 from server.queue import queries
@@ -28,10 +27,9 @@ class JobFilter:
 
 @strawberry.type
 class JobQueries:
-    @strawberry.field(
-        description="One job of the project; null if not found. An ADMIN of the project `default` also finds the "
-        "server's own jobs, such as RECONCILE.",
-        extensions=[Requires(Role.READER)],
+    @query(
+        "One job of the project; null if not found. An ADMIN of the project `default` also finds the "
+        "server's own jobs, such as RECONCILE."
     )
     async def job(self, info: Info, id: Id) -> Job | None:
         try:
@@ -45,10 +43,9 @@ class JobQueries:
                 view = await queries.get_job(session, job_id, project_id=project_id, with_system_jobs=True)
         return None if view is None else Job.of(view, info.context.services.seals)
 
-    @strawberry.field(
-        description="Jobs of the project, newest first; for an ADMIN of the project `default` also the server's own, "
-        "such as RECONCILE.",
-        extensions=[Requires(Role.READER)],
+    @query(
+        "Jobs of the project, newest first; for an ADMIN of the project `default` also the server's own, "
+        "such as RECONCILE."
     )
     async def jobs(
         self,
@@ -77,10 +74,7 @@ class JobQueries:
         nodes = [Job.of(job, seals) for job in jobs]
         return JobConnection.of(nodes, lambda job: JobEdge(cursor=job.id, node=job), first=size, after=after)
 
-    @strawberry.field(
-        description="Queue statistics: of the project's jobs, or of all jobs for an ADMIN of the project `default`.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("Queue statistics: of the project's jobs, or of all jobs for an ADMIN of the project `default`.")
     async def job_stats(self, info: Info) -> JobStats:
         caller = info.context.caller
         async with info.context.read() as session:

@@ -8,14 +8,13 @@ import strawberry
 from schema.context import Info
 from schema.filters import check_values, invalid_filter
 from schema.inputs import After, First, Which
-from schema.permissions import Requires
+from schema.permissions import query
 from schema.types.market.alert import MarketAlert, MarketAlertConnection, MarketAlertEdge
 from schema.types.market.offer import MarketFilter, MarketOffer, OfferBucket, check_gpu_count
 from schema.types.money import BillingMode
 from server.clock import now
 from server.db import tables
 from server.db.pages import Where
-from server.enums import Role
 from server.market.history import BUCKETS_MAX, read_buckets
 from server.market.queries import read_offers
 
@@ -25,16 +24,13 @@ BUCKET = timedelta(hours=1)
 
 @strawberry.type
 class MarketQueries:
-    @strawberry.field(
-        description="What the provider offers, as last seen by the server: prices and stock. Also a subscription.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("What the provider offers, as last seen by the server: prices and stock. Also a subscription.")
     async def market(self, info: Info, filter: Annotated[MarketFilter | None, Which] = None) -> list[MarketOffer]:
         wanted = (filter or MarketFilter()).to_domain()
         async with info.context.read() as session:
             return [MarketOffer.of(offer) for offer in await read_offers(session, wanted)]
 
-    @strawberry.field(description="Alerts of the project, newest first.", extensions=[Requires(Role.READER)])
+    @query("Alerts of the project, newest first.")
     async def alerts(self, info: Info, first: First = 50, after: After = None) -> MarketAlertConnection:
         return await MarketAlertConnection.newest_first(
             info,
@@ -46,10 +42,7 @@ class MarketQueries:
             after=after,
         )
 
-    @strawberry.field(
-        description="Price and stock of a product over a time, in at most 1,000 parts.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("Price and stock of a product over a time, in at most 1,000 parts.")
     async def offer_history(
         self,
         info: Info,

@@ -8,10 +8,9 @@ from graphql import GraphQLError
 
 from schema import ids
 from schema.context import Info
-from schema.permissions import Requires
+from schema.permissions import query
 from schema.types.metrics import GpuMetrics, InstanceMetrics, MetricPoint
 from server.clock import now
-from server.enums import Role
 from server.errors import NotFound
 from server.lifetimes.metrics import instance_metrics, range_problem
 
@@ -20,11 +19,7 @@ DEFAULT_RANGE = timedelta(hours=1)
 
 @strawberry.type
 class MetricsQueries:
-    @strawberry.field(
-        description="Utilisation of an instance, read from the provider and not stored; null if not found or without a "
-        "machine.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("Utilisation of an instance, read from the provider and not stored; null if not found or without a machine.")
     async def instance_metrics(
         self,
         info: Info,

@@ -11,7 +11,7 @@ from schema import ids
 from schema.context import Info
 from schema.ids import Node
 from schema.inputs import Id
-from schema.permissions import Requires
+from schema.permissions import query
 from schema.types.account import Network, Prewarm
 from schema.types.catalog import Product, RegistryAuthType, Template
 from schema.types.event import InstanceEvent, ProjectEvent
@@ -25,7 +25,7 @@ from schema.types.spend.quota import Quota
 from schema.types.token import Project, Token
 from schema.types.volume import Volume
 from schema.types.webhook import ProjectWebhook, WebhookDelivery
-from server.enums import InstanceKind, Role
+from server.enums import InstanceKind
 from server.errors import NotFound
 
 MAX_NODES = 100
@@ -34,17 +34,11 @@ PRODUCT_KINDS = {kind.value.lower(): kind for kind in (InstanceKind.GPU, Instanc
 
 @strawberry.type
 class NodeQueries:
-    @strawberry.field(
-        description="The object with this id; null if not found or not visible to this token.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("The object with this id; null if not found or not visible to this token.")
     async def node(self, info: Info, id: Id) -> Node | None:
         return await _load(info, id)
 
-    @strawberry.field(
-        description="Nodes by id (1 to 100), in order; null where not found.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("Nodes by id (1 to 100), in order; null where not found.")
     async def nodes(
         self, info: Info, ids: Annotated[list[strawberry.ID], strawberry.argument(description="Ids, 1 to 100.")]
     ) -> list[Node | None]:

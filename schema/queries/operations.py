@@ -10,12 +10,11 @@ from schema import ids
 from schema.context import Info
 from schema.filters import OperationFilter
 from schema.inputs import After, First, Id, Which
-from schema.permissions import Requires
+from schema.permissions import query
 from schema.selection import load_root
 from schema.types.connection import OperationConnection, OperationEdge
 from schema.types.operation import Operation
 from server.db import tables
-from server.enums import Role
 from server.errors import NotFound
 from server.instances.queries import operations as reads
 from server.instances.queries.await_operation import await_operation
@@ -26,7 +25,7 @@ DEFAULT_AWAIT_TIMEOUT = timedelta(seconds=30)
 
 @strawberry.type
 class OperationQueries:
-    @strawberry.field(description="One operation; null if not found.", extensions=[Requires(Role.READER)])
+    @query("One operation; null if not found.")
     async def operation(self, info: Info, id: Id) -> Operation | None:
         try:
             row = await load_root(info, info.context.loaders.operation, ids.parse(ids.OPERATION, id))
@@ -34,7 +33,7 @@ class OperationQueries:
             return None
         return None if row is None else Operation.of(row)
 
-    @strawberry.field(description="Operations, newest first.", extensions=[Requires(Role.READER)])
+    @query("Operations, newest first.")
     async def operations(
         self,
         info: Info,
@@ -53,10 +52,9 @@ class OperationQueries:
             after=after,
         )
 
-    @strawberry.field(
-        description="Wait for an operation to end and return it. After the timeout it is returned unfinished: call "
-        "again. Null if not found.",
-        extensions=[Requires(Role.READER)],
+    @query(
+        "Wait for an operation to end and return it. After the timeout it is returned unfinished: call "
+        "again. Null if not found."
     )
     async def await_operation(
         self,

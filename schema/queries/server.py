@@ -5,14 +5,13 @@ import strawberry
 from schema.context import Info
 from schema.filters import MAX_VALUES
 from schema.pagination import MAX_PAGE
-from schema.permissions import Requires
+from schema.permissions import query
 from schema.queries.node import MAX_NODES
 from schema.queries.operations import MAX_AWAIT_TIMEOUT
 from schema.selection import selected_names
 from schema.types.server import DatabaseInfo, EventLogInfo, ProviderInfo, ServerFeatures, ServerInfo, ServerLimits
 from schema.types.token import Project, Token, Viewer
 from server.conversion import convert
-from server.enums import Role
 from server.events.event import Cursor
 from server.instances.queries.bulk import INSTANCES_MAX
 from server.server_info import ClusterStatus
@@ -25,7 +24,7 @@ NOT_READ = ClusterStatus(calls_per_minute=None, database_version="", workers=0, 
 
 @strawberry.type
 class ServerQueries:
-    @strawberry.field(description="The caller: token, project and role.", extensions=[Requires(Role.READER)])
+    @query("The caller: token, project and role.")
     async def viewer(self, info: Info) -> Viewer:
         caller = info.context.caller
         token, project = caller.token, caller.project
@@ -38,10 +37,7 @@ class ServerQueries:
             runs_server=await info.context.is_server_admin(),
         )
 
-    @strawberry.field(
-        description="This server: version, provider, database, event log and limits.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("This server: version, provider, database, event log and limits.")
     async def server_info(self, info: Info) -> ServerInfo:
         services = info.context.services
         facts, settings = services.server_info, services.settings

@@ -9,13 +9,12 @@ from schema import ids
 from schema.context import Info
 from schema.filters import check_values, invalid_filter
 from schema.inputs import After, First, KeyValueInput, Which
-from schema.permissions import Requires
+from schema.permissions import query
 from schema.types.spend.budget import Budget, BudgetConnection, BudgetEdge
 from schema.types.spend.quota import Quota, QuotaConnection, QuotaEdge
 from schema.types.spend.report import SpendReport
 from server.clock import now
 from server.db import tables
-from server.enums import Role
 from server.spend.report import SpendGroup, SpendScope, month_of, read_spend
 from server.spend.scope import shown_to
 
@@ -53,10 +52,7 @@ class SpendFilter:
 
 @strawberry.type
 class SpendQueries:
-    @strawberry.field(
-        description="What the project's machines cost, by the ledger. `groupBy: LABEL` needs `labelKey`.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("What the project's machines cost, by the ledger. `groupBy: LABEL` needs `labelKey`.")
     async def spend(
         self,
         info: Info,
@@ -74,7 +70,7 @@ class SpendQueries:
             spend = await read_spend(session, scope, group=group_by, label_key=label_key)
         return SpendReport.of(spend, group_by, scope, label_key)
 
-    @strawberry.field(description="Budgets of the project, newest first.", extensions=[Requires(Role.READER)])
+    @query("Budgets of the project, newest first.")
     async def budgets(self, info: Info, first: First = 50, after: After = None) -> BudgetConnection:
         return await BudgetConnection.newest_first(
             info,
@@ -86,7 +82,7 @@ class SpendQueries:
             after=after,
         )
 
-    @strawberry.field(description="Quotas of the project, newest first.", extensions=[Requires(Role.READER)])
+    @query("Quotas of the project, newest first.")
     async def quotas(self, info: Info, first: First = 50, after: After = None) -> QuotaConnection:
         return await QuotaConnection.newest_first(
             info,

@@ -8,7 +8,7 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.inputs import After, First, Which
-from schema.permissions import Requires
+from schema.permissions import Requires, query
 from schema.types.token import Project, ProjectConnection, ProjectEdge, Token, TokenConnection, TokenEdge
 from server.auth import token_admin
 from server.db import tables
@@ -31,10 +31,10 @@ class TokenFilter:
 
 @strawberry.type
 class TokenQueries:
-    @strawberry.field(
-        description="Tokens of your project, newest first. Needs the role ADMIN. `projectId` selects another "
+    @query(
+        "Tokens of your project, newest first. Needs the role ADMIN. `projectId` selects another "
         "project and needs the role ADMIN of the project `default`.",
-        extensions=[Requires(Role.ADMIN)],
+        Requires(Role.ADMIN),
     )
     async def tokens(
         self,
@@ -53,10 +53,9 @@ class TokenQueries:
             info, tables.TokenRow, conditions, TokenEdge, Token.of, first=first, after=after
         )
 
-    @strawberry.field(
-        description="Your project, or all projects for an ADMIN of the project `default`, newest first. Needs the role "
-        "ADMIN.",
-        extensions=[Requires(Role.ADMIN)],
+    @query(
+        "Your project, or all projects for an ADMIN of the project `default`, newest first. Needs the role ADMIN.",
+        Requires(Role.ADMIN),
     )
     async def projects(self, info: Info, first: First = 50, after: After = None) -> ProjectConnection:
         where = Where()

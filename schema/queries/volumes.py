@@ -6,7 +6,7 @@ import strawberry
 
 from schema.context import Info
 from schema.inputs import After, First
-from schema.permissions import Requires, RequiresServerAdmin
+from schema.permissions import RequiresServerAdmin, query
 from schema.types.money import Money
 from schema.types.volume import (
     UnlinkedVolume,
@@ -19,16 +19,12 @@ from schema.types.volume import (
 from server.account.volumes import unlinked_volumes
 from server.db import tables
 from server.db.pages import Where
-from server.enums import Role
 from server.volumes.price import price_per_hour_e5
 
 
 @strawberry.type
 class VolumeQueries:
-    @strawberry.field(
-        description="The project's network volumes, newest first; deleted ones are not shown.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("The project's network volumes, newest first; deleted ones are not shown.")
     async def volumes(
         self,
         info: Info,
@@ -43,10 +39,10 @@ class VolumeQueries:
             info, tables.VolumeRow, where, VolumeEdge, Volume.of, first=first, after=after
         )
 
-    @strawberry.field(
-        description="Volumes of the provider account that no project has, read live: they are billed, too. Needs the "
+    @query(
+        "Volumes of the provider account that no project has, read live: they are billed, too. Needs the "
         "role ADMIN of the project `default`.",
-        extensions=[RequiresServerAdmin()],
+        RequiresServerAdmin(),
     )
     async def unlinked_volumes(self, info: Info, first: First = 100, after: After = None) -> UnlinkedVolumeConnection:
         return UnlinkedVolumeConnection.page_of(

@@ -7,7 +7,7 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.inputs import After, First, Id, Which
-from schema.permissions import Requires
+from schema.permissions import query
 from schema.types.webhook import (
     ProjectWebhook,
     ProjectWebhookConnection,
@@ -19,7 +19,6 @@ from schema.types.webhook import (
 from server.db import tables
 from server.db.pages import Where
 from server.db.tables import DeliveryRow, DeliveryStatus
-from server.enums import Role
 from server.errors import NotFound
 from server.webhooks import queries
 
@@ -46,10 +45,7 @@ class WebhookDeliveryFilter:
 
 @strawberry.type
 class WebhookQueries:
-    @strawberry.field(
-        description="Webhooks of the project, newest first; those of single instances are `Instance.webhook`.",
-        extensions=[Requires(Role.READER)],
-    )
+    @query("Webhooks of the project, newest first; those of single instances are `Instance.webhook`.")
     async def webhooks(self, info: Info, first: First = 50, after: After = None) -> ProjectWebhookConnection:
         return await ProjectWebhookConnection.newest_first(
             info,
@@ -61,7 +57,7 @@ class WebhookQueries:
             after=after,
         )
 
-    @strawberry.field(description="One webhook delivery; null if not found.", extensions=[Requires(Role.READER)])
+    @query("One webhook delivery; null if not found.")
     async def webhook_delivery(self, info: Info, id: Id) -> WebhookDelivery | None:
         try:
             row = await info.context.loaders.delivery.load(ids.parse(ids.DELIVERY, id))
@@ -69,7 +65,7 @@ class WebhookQueries:
             return None
         return None if row is None else WebhookDelivery.of(row)
 
-    @strawberry.field(description="Webhook deliveries, newest first.", extensions=[Requires(Role.READER)])
+    @query("Webhook deliveries, newest first.")
     async def webhook_deliveries(
         self,
         info: Info,
