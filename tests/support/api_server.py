@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import aiohttp
 import orjson
+import pytest
 from pydantic import SecretStr
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
@@ -15,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from server.config import Settings
 from server.http.listener import address_of, bind
 from server.http.serve import serve_http
+from server.novita.transport.retry import RetryPolicy
 from server.runtime import Runtime
 from server.simulator.server import Simulator
 from tests.support.waiting import until
@@ -146,13 +150,21 @@ class Socket:
 NO_LIMITS: dict[str, Any] = {"live_reads_per_token": 0, "live_reads_per_project": 0}
 
 
+def new_runtime(settings: Settings, database_url: str, simulator: Simulator) -> Runtime:
+    """Its calls to the provider are repeated as often as usual, but sooner."""
+    soon = partial(RetryPolicy, first_wait=timedelta(milliseconds=50))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("server.runtime.RetryPolicy", soon)
+        return Runtime(
+            settings, database_url=database_url, novita_url=simulator.url, novita_key=SecretStr(simulator.api_key)
+        )
+
+
 @asynccontextmanager
 async def serving(database_url: str, simulator: Simulator, **overrides: Any) -> AsyncIterator[Server]:
     settings = Settings(**{**QUICK, "host": "127.0.0.1", "port": 0, **overrides})
     listener = bind(settings.host, settings.port)
-    runtime = Runtime(
-        settings, database_url=database_url, novita_url=simulator.url, novita_key=SecretStr(simulator.api_key)
-    )
+    runtime = new_runtime(settings, database_url, simulator)
     async with runtime, aiohttp.ClientSession() as session:
         runtime.follow_events()
         await runtime.seals.load()

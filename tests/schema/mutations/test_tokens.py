@@ -97,7 +97,11 @@ async def test_a_revoked_token_opens_nothing_from_then_on(api: Api, admin: str):
 
 async def test_its_sockets_are_closed(api: Api, admin: str):
     made = await create(api, admin, role="READER")
-    async with api.server.watching("subscription { fleetStats { total } }", token=made["secret"]) as socket:
+    url, quick = api.server.runtime.database_url, {"socket_token_check": timedelta(milliseconds=100)}
+    async with (
+        serving(url, api.server.simulator, **quick) as server,
+        server.watching("subscription { fleetStats { total } }", token=made["secret"]) as socket,
+    ):
         assert (await socket.next("fleetStats"))["total"] == 0
         await api.ask(REVOKE, token=admin, id=made["token"]["id"])
         assert await socket.close_code() == 4403

@@ -9,7 +9,6 @@ from uuid import UUID
 import aiohttp
 import orjson
 import pytest
-from pydantic import SecretStr
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -23,9 +22,8 @@ from server.graphql.service import GraphQLService
 from server.http.listener import address_of, bind
 from server.http.serve import serve_http
 from server.instances.events import snapshot_of
-from server.runtime import Runtime
 from tests.support.api import Api
-from tests.support.api_server import PROTOCOL, Server, Socket
+from tests.support.api_server import PROTOCOL, Server, Socket, new_runtime
 from tests.support.waiting import until
 from tests.support.world import QUICK, WITHIN
 
@@ -135,12 +133,7 @@ async def serving_with(api: Api, **limits: Any) -> AsyncIterator[tuple[Server, G
     settings = Tuned(**{**QUICK, "host": "127.0.0.1", "port": 0, **limits})
     listener = bind(settings.host, settings.port)
     simulator = api.server.simulator
-    runtime = Runtime(
-        settings,
-        database_url=api.server.runtime.database_url,
-        novita_url=simulator.url,
-        novita_key=SecretStr(simulator.api_key),
-    )
+    runtime = new_runtime(settings, api.server.runtime.database_url, simulator)
     async with runtime, aiohttp.ClientSession() as session:
         runtime.follow_events()
         await runtime.seals.load()

@@ -115,7 +115,7 @@ async def test_events_during_a_catch_up_are_neither_lost_nor_duplicated(api: Api
         expected = shown(past + await writing)
         for socket in sockets:
             assert [(await socket.next("instanceEvents"))["id"] for _ in expected] == expected
-            assert await socket.is_silent()
+        assert all(await asyncio.gather(*(socket.is_silent() for socket in sockets)))
 
 
 async def test_old_messages_are_not_served_again_as_news_of_now(api: Api, executions: list[object]):

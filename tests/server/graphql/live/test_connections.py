@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,17 +18,25 @@ from tests.support.waiting import until
 Short = tuple[Server, GraphQLService]
 
 
-async def test_a_client_without_connection_init_is_closed_with_the_protocols_code(short: Short):
-    server, service = short
-    began = time.monotonic()
-    async with raw(server) as socket:
-        assert await socket.close_code() == 4408
-    assert time.monotonic() - began >= 3
-    await until(lambda: not service.connections.open)
+@pytest.fixture
+async def pinging(api: Api) -> AsyncIterator[Short]:
+    """Pings each second; a client has so long to answer, which a busy one needs."""
+    times = {"socket_ping_interval": timedelta(seconds=1), "socket_token_check": timedelta(milliseconds=100)}
+    async with serving_with(api, **times) as server:
+        yield server
 
 
-async def test_a_quiet_client_is_pinged_and_stays_as_long_as_it_answers(api: Api, short: Short):
-    server, service = short
+async def test_a_client_without_connection_init_is_closed_with_the_protocols_code(api: Api):
+    async with serving_with(api, socket_init_timeout=timedelta(seconds=1)) as (server, service):
+        began = time.monotonic()
+        async with raw(server) as socket:
+            assert await socket.close_code() == 4408
+        assert time.monotonic() - began >= 1
+        await until(lambda: not service.connections.open)
+
+
+async def test_a_quiet_client_is_pinged_and_stays_as_long_as_it_answers(api: Api, pinging: Short):
+    server, service = pinging
     async with raw(server) as socket:
         await socket.greet(api.token)
         for _ in range(4):
@@ -36,8 +45,8 @@ async def test_a_quiet_client_is_pinged_and_stays_as_long_as_it_answers(api: Api
         assert len(service.connections.open) == 1
 
 
-async def test_a_client_that_answers_no_ping_is_closed_with_a_code_for_reconnecting(api: Api, short: Short):
-    server, service = short
+async def test_a_client_that_answers_no_ping_is_closed_with_a_code_for_reconnecting(api: Api, pinging: Short):
+    server, service = pinging
     async with raw(server) as socket:
         await socket.greet(api.token)
         assert await socket.receive() == {"type": "ping"}
@@ -46,8 +55,8 @@ async def test_a_client_that_answers_no_ping_is_closed_with_a_code_for_reconnect
 
 
 @pytest.mark.parametrize("change", ["revoked_at = now()", "expires_at = now() - interval '1 second'"])
-async def test_a_token_that_ends_takes_its_sockets_along_and_no_others(api: Api, short: Short, change: str):
-    server, _ = short
+async def test_a_token_that_ends_takes_its_sockets_along_and_no_others(api: Api, pinging: Short, change: str):
+    server, _ = pinging
     other, _ = await api.world.new_token()
     async with raw(server) as ending, raw(server) as staying:
         await ending.greet(api.token)

@@ -1,5 +1,7 @@
 """GraphQL over HTTP: authentication, results of mutations, and how internal errors appear."""
 
+from datetime import timedelta
+
 import pytest
 from gql import Client, gql
 from gql.transport.aiohttp import AIOHTTPTransport
@@ -58,14 +60,15 @@ async def test_without_a_good_token_nothing_is_answered_and_nothing_happens(api:
 
 
 @pytest.mark.parametrize("change", ["revoked_at = now()", "expires_at = now() - interval '1 second'"])
-async def test_a_token_that_is_over_is_refused(api: Api, change: str):
+async def test_a_token_that_is_over_is_refused(api: Api, change: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("server.auth.tokens.CALLER_TTL", timedelta(milliseconds=300))
     assert (await api.ask("{ instances { totalCount } }")).data == {"instances": {"totalCount": 0}}
     await api.world.execute(f"UPDATE token SET {change}")
 
     async def is_refused() -> bool:
         return (await api.ask("{ instances { totalCount } }")).status == 401
 
-    await until(is_refused)  # without a notification: a token is cached for some seconds
+    await until(is_refused)  # without a notification: a token is cached for so long
 
 
 async def test_a_reader_may_read_and_change_nothing(api: Api):

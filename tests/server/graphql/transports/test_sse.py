@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import aiohttp
@@ -187,9 +188,11 @@ async def test_a_get_changes_nothing(api: Api):
         assert response.status == 405
 
 
-async def test_a_quiet_stream_has_a_heartbeat(api: Api, short: tuple[Server, GraphQLService]):
-    server, _ = short
-    async with stream(server, api.token) as events:
+async def test_a_quiet_stream_has_a_heartbeat(api: Api):
+    async with (
+        serving_with(api, socket_ping_interval=timedelta(milliseconds=200)) as (server, _),
+        stream(server, api.token) as events,
+    ):
         assert [await events.block() for _ in range(3)] == [{}, {}, {}]
 
 
