@@ -1,8 +1,11 @@
 """Creates in one batch share only the commit: each has its own result and is written fully or not at all."""
 
 import asyncio
+import os
+import signal
 import sys
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -14,6 +17,7 @@ from tests.server.instances.commands import creates_until_killed
 from tests.support.waiting import until
 from tests.support.world import World
 
+KILLS = 3
 # Of each instance: rows that must be there with it, as often as they must.
 WHOLE = """
     SELECT instance.name,
@@ -136,26 +140,33 @@ async def _cut(world: World) -> None:
 
 async def test_after_a_kill_accepted_creates_are_complete(world: World, database_url: str):
     accepted: set[str] = set()
-    for _ in range(3):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            creates_until_killed.__name__,
-            database_url,
-            str(world.caller.project_id),
-            str(world.caller.token_id),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert process.stdout is not None
+    command = [sys.executable, "-m", creates_until_killed.__name__, database_url]
+    process = await asyncio.create_subprocess_exec(
+        *(*command, str(world.caller.project_id), str(world.caller.token_id), str(KILLS)),
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    victim, of_this_one, kills = 0, 0, 0
+    try:
         async with asyncio.timeout(60):
-            for _ in range(40):
-                accepted.add((await process.stdout.readline()).decode().strip())
-        process.kill()
-        rest = await process.stdout.read()
-        accepted |= {line for line in rest.decode().splitlines(keepends=False) if len(line) == 36}
-        await process.wait()
+            async for line in process.stdout:
+                word, _, pid = line.decode().strip().partition(" ")
+                if word == "process":
+                    victim, of_this_one = int(pid), 0
+                elif len(word) == 36:  # the last line of one that was killed may be cut
+                    accepted.add(word)
+                    of_this_one += 1
+                    if of_this_one == 40:
+                        os.kill(victim, signal.SIGKILL)
+                        kills += 1
+            assert await process.wait() == 0
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
-    assert len(accepted) >= 120
+    assert kills == KILLS
+    assert len(accepted) >= 40 * KILLS
     # The server may still be writing what a dead client sent; it does so whole, or not at all.
     assert accepted <= await names_of_whole_ones(world)
 

@@ -23,6 +23,7 @@ from server.simulator import lifecycle
 from server.simulator.faults import Fault, FaultKind
 from tests.support.lifecycle import ask
 from tests.support.machines import (
+    list_all,
     make_machine,
     make_running,
     missing_for,
@@ -270,14 +271,15 @@ async def test_a_machine_of_an_attempt_declared_absent_is_removed_and_said(world
     accepted = await world.create()
     world.faults(
         Fault(FaultKind.LOST_ANSWER, routes=(CREATE,), times=1),
-        Fault(FaultKind.LIST_LAG, routes=(CREATE,), seconds=3, times=1),
+        Fault(FaultKind.LIST_LAG, routes=(CREATE,), seconds=60, times=1),
     )
     await world.work_once()
     await world.age_attempts()
     await world.hurry()
     await world.work_once()  # the list shows nothing, the grace is over: absent
     await world.work_until_status(accepted.instance.id, S.READY)
-    await until(lambda: len(world.machines()) == 2 and all(each.listed for each in world.machines()))
+    list_all(world)
+    assert len(world.machines()) == 2
 
     report = await reconcile(world.database, world.novita)
 
