@@ -134,6 +134,9 @@ bench-market: $(VENV)/.installed ## 10,000 operations wait for capacity: what th
 wait-storm: $(VENV)/.installed ## MANY creates (500) of 5 projects wait, stock comes one by one, workers die: the exact order, none lost
 	WAIT_STORM=$(or $(MANY),500) $(BIN)/pytest -q -p no:xdist tests/server/market/test_wait_storm.py
 
+secret-values: $(VENV)/.installed ## Each form of a secret value, in each place, over each transport: it is in no log and no error
+	EACH_FORM_OVER_ALL=1 $(BIN)/pytest -q -p no:xdist tests/flows/test_variables.py
+
 bench-killed: $(VENV)/.installed ## A worker killed during creates and deletes: seconds until another has finished them
 	$(BIN)/python -m bench.killed_worker $(ARGS)
 

@@ -23,6 +23,7 @@ from tests.support.processes import ROOT
 
 PREFIX = "sEcReT"
 DEPTH_MAX = 6
+FORMS = 4  # of the secret, for each position; the first is the secret itself
 VALID: dict[str, Any] = {
     "Int": 1,
     "Float": 1.0,
@@ -53,12 +54,14 @@ def requests() -> Iterator[Request]:
     schema = build_schema((ROOT / "schema/schema.graphql").read_text())
     roots = {"query": schema.query_type, "mutation": schema.mutation_type, "subscription": schema.subscription_type}
     number = 0
+    makers = (lambda word: word, lambda word: {"key": word}, lambda word: [word, [word]], _as_name)
+    assert len(makers) == FORMS
     for kind, root in roots.items():
         assert root is not None
         for name, field in root.fields.items():
             document = _document(schema, kind, name, field)
             for position in _positions(field.args):
-                for make in (lambda word: word, lambda word: {"key": word}, lambda word: [word, [word]], _as_name):
+                for make in makers:
                     number += 1
                     values = _arguments(field.args, position, make(f"{PREFIX}{number}"), number)
                     yield Request(kind, name, position, document, values)

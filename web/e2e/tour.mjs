@@ -36,46 +36,48 @@ await Promise.all([tour(1280), tour(390)]);
 console.log(JSON.stringify(report, null, 2));
 
 async function tour(width) {
-  for (const theme of ["light", "dark"]) {
-    const browser = await open({ width, height: width === 390 ? 844 : 860, theme });
-    const { page } = browser;
-    await page.goto(`${base}/`);
-    await isLive(page);
-    for (const view of VIEWS) {
-      await page.goto(`${base}/${view.hash}`);
-      await page.locator(view.until).first().waitFor();
-      await inspect(view.name);
-      for (const tab of view.tabs ?? []) {
-        await page.locator(`[data-tab="${tab}"]`).click();
-        await page.locator(".tab-panel :is(.panel, .empty)").first().waitFor();
-        await inspect(`${view.name}-${tab}`);
-      }
+  const browser = await open({ width, height: width === 390 ? 844 : 860 });
+  const { page } = browser;
+  await page.goto(`${base}/`);
+  await isLive(page);
+  for (const view of VIEWS) {
+    await page.goto(`${base}/${view.hash}`);
+    await page.locator(view.until).first().waitFor();
+    await inspect(view.name);
+    for (const tab of view.tabs ?? []) {
+      await page.locator(`[data-tab="${tab}"]`).click();
+      await page.locator(".tab-panel :is(.panel, .empty)").first().waitFor();
+      await inspect(`${view.name}-${tab}`);
     }
-    report.problems.push(...browser.problems);
-    report.otherHosts.push(...otherHosts(browser.requests, base));
-    await browser.close();
+  }
+  report.problems.push(...browser.problems);
+  report.otherHosts.push(...otherHosts(browser.requests, base));
+  await browser.close();
 
-    async function inspect(name) {
+  // In both themes without loading it again: the page follows the system's theme by its styles alone.
+  async function inspect(name) {
+    await page.evaluate(() => document.fonts.ready);
+    for (const theme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme: theme });
       const label = `${name} ${width} ${theme}`;
       report.visited.push(label);
-      await page.evaluate(() => document.fonts.ready);
       const excess = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       if (excess > 0) report.overflowing.push(`${label}: ${excess} px`);
       // Colours depend on the theme only, and each axe run takes a second.
-      if (width === 390 && theme === "dark") return screenshot(name);
-      await page.evaluate(axe);
-      // The dark theme differs in its colours only.
-      const only = theme === "dark" ? { runOnly: ["color-contrast"] } : {};
-      const results = await page.evaluate((more) => globalThis.axe.run(document, { resultTypes: ["violations"], ...more }), only);
-      for (const each of results.violations) {
-        const where = each.nodes.slice(0, 3).map((node) => `${node.target.join(" ")} (${node.any[0]?.message ?? node.html.slice(0, 120)})`);
-        report.axe.push({ view: label, id: each.id, impact: each.impact, where });
-      }
-      await screenshot(name);
-    }
-
-    async function screenshot(name) {
+      if (width === 1280 || theme === "light") await check(label, theme);
       if (values.shots) await page.screenshot({ path: join(values.shots, `${name}-${width}-${theme}.png`) });
+    }
+    await page.emulateMedia({ colorScheme: "light" });
+  }
+
+  async function check(label, theme) {
+    await page.evaluate(axe);
+    // The dark theme differs in its colours only.
+    const only = theme === "dark" ? { runOnly: ["color-contrast"] } : {};
+    const results = await page.evaluate((more) => globalThis.axe.run(document, { resultTypes: ["violations"], ...more }), only);
+    for (const each of results.violations) {
+      const where = each.nodes.slice(0, 3).map((node) => `${node.target.join(" ")} (${node.any[0]?.message ?? node.html.slice(0, 120)})`);
+      report.axe.push({ view: label, id: each.id, impact: each.impact, where });
     }
   }
 }
