@@ -24,7 +24,7 @@ from server.instances.commands.revert import end_start, is_uncalled
 from server.instances.limits import arming
 from server.instances.limits.schedule import last_fire
 from server.instances.limits.spec import Idle, read
-from server.instances.limits.steps import METRICS_LAG, State, Step, next_step, warning_times
+from server.instances.limits.steps import METRICS_LAG, UNTOLD, State, Step, next_step, step_at, warnings_at
 from server.instances.status import VERBS, actions, has_machine
 from server.lifetimes.idle import Verdict
 from server.lifetimes.share import take_reading
@@ -62,13 +62,14 @@ async def take_step(
     """Do what is due, and keep the job for what comes next. Returns the metrics to read, for `finish_reading`."""
     instance = await transitions.lock(session, instance_id)
     moment = await database_time(session)
-    step = next_step(instance)
+    step = step_at(instance, moment)
     reading, again = None, None
     if step is None:
         await transitions.write_silently(session, instance)
     elif step.at > moment:
-        await _warn(session, await _forget_failed_end(session, instance, step), step, moment)
+        await _warn(session, await _forget_failed_end(session, instance, step), moment)
     elif step.reason is StepReason.IDLE:
+        instance = await _warn(session, instance, moment)
         reading, again = await _plan_reading(session, instance, moment, calls_per_minute)
     elif step.reason is StepReason.SCHEDULE:
         again = await _follow_schedule(session, instance, step, moment, retry)
@@ -97,8 +98,16 @@ async def finish_reading(session: AsyncSession, reading: Reading, verdict: Verdi
             if blind == 2:
                 await _tell(session, EventType.LIFETIME_IDLE_UNKNOWN, instance, since=reading.since)
     else:
-        await transitions.write_silently(session, instance)  # the row still shows the time of before
+        await _end_reading(session, instance)
     await _keep(session, await transitions.lock(session, instance.id), again)
+
+
+async def _end_reading(session: AsyncSession, instance: Instance) -> None:
+    """A heartbeat, an extension or another end has come while the metrics were read."""
+    if State(instance.lifetime_state).time("read_at") is None:
+        await transitions.write_silently(session, instance)  # the row may still show the time of before
+    else:
+        await _note(session, instance, read_at=None)
 
 
 async def database_time(session: AsyncSession) -> datetime:
@@ -113,35 +122,40 @@ async def _forget_failed_end(session: AsyncSession, instance: Instance, step: St
     return await _note(session, instance, **FAILED_END)
 
 
-async def _warn(session: AsyncSession, instance: Instance, step: Step, moment: datetime) -> None:
-    """Announce the end where it is time to; of several announcements that are due, only one."""
-    state = State(instance.lifetime_state)
-    if instance.lifetime is None:
-        return
-    due = sum(each <= moment for each in warning_times(step, read(instance.lifetime)))
-    if due <= state.warnings_sent(step):
-        await transitions.write_silently(session, instance)  # a heartbeat may have moved the end
-        return
-    instance = await _note(session, instance, told=[step.at.isoformat(), due])
-    await _tell(session, EventType.LIFETIME_ENDING, instance, at=step.at, action=step.action, reason=step.reason)
+async def _warn(session: AsyncSession, instance: Instance, moment: datetime) -> Instance:
+    """Announce the ends that it is time for."""
+    steps, told = warnings_at(instance, moment)
+    # Without any, the row still shows the time of before: a heartbeat may have moved the end.
+    state = {"lifetime_state": State(instance.lifetime_state).with_values(**told)} if told else {}
+    instance = await transitions.write_silently(session, instance, **state)
+    for step in steps:
+        await _tell(session, EventType.LIFETIME_ENDING, instance, at=step.at, action=step.action, reason=step.reason)
+    return instance
 
 
 async def _plan_reading(
     session: AsyncSession, instance: Instance, moment: datetime, calls_per_minute: float
 ) -> tuple[Reading | None, datetime | None]:
-    """The window to read now; else when to look again, because the calls are used up or an operation is open."""
+    """The window to read now; else when to look again, because an operation is open.
+
+    While the calls are used up, and while another run reads the window, the state says when it is read next. What comes
+    before that wakes the job all the same.
+    """
     if await operations.open_operation(session, instance.id) is not None:
         return None, moment + LOOK_AGAIN
+    waiting_until = State(instance.lifetime_state).time("read_at")
+    if waiting_until is not None and waiting_until > moment:
+        return None, None
     read_at = await take_reading(session, instance, calls_per_minute=calls_per_minute)
-    instance = await _note(session, instance, read_at=read_at)
+    instance = await _note(session, instance, read_at=read_at or moment + READ_TIMEOUT)
     if read_at is not None:
-        return None, read_at
+        return None, None
     limit = None if instance.lifetime is None else read(instance.lifetime).idle
     if limit is None or instance.novita_id is None:
         return None, None
     until = moment - METRICS_LAG
     window = Reading(instance.id, instance.novita_id, instance.gpu_count, limit, until - limit.window, until)
-    return window, moment + READ_TIMEOUT
+    return window, None
 
 
 async def _follow_schedule(
@@ -187,7 +201,7 @@ async def _act(
     is_first = state.time("due") is None
     told_at = state.time("overdue_at")
     is_told_again = not is_first and (told_at is None or moment - told_at >= OVERDUE_EVERY)
-    values: dict[str, Any] = {"due": due, "retry_at": moment + retry, "read_at": None, "told": None}
+    values: dict[str, Any] = {"due": due, "retry_at": moment + retry, "read_at": None, **UNTOLD}
     if is_told_again:
         values["overdue_at"] = moment
     changes = {"status_reason": str(step.reason), "lifetime_state": state.with_values(**values)}
@@ -223,7 +237,7 @@ async def _end_start(
     session: AsyncSession, instance: Instance, running: Operation, step: Step, moment: datetime
 ) -> datetime | None:
     """End a start that waits for capacity: nothing runs that would have to be stopped. A delete follows at once."""
-    state = State(instance.lifetime_state).with_values(**FAILED_END, told=None)
+    state = State(instance.lifetime_state).with_values(**FAILED_END, **UNTOLD)
     values: dict[str, Any] = {"status_reason": str(step.reason), "lifetime_state": state}
     ended = await end_start(session, instance, running, by=None, **values)
     if step.action is OperationKind.DELETE:

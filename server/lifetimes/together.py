@@ -22,8 +22,7 @@ from server.events.event import EventType
 from server.instances import transitions
 from server.instances.commands.change_many import Change, lock_free, with_open_operation, write_many
 from server.instances.limits import arming
-from server.instances.limits.spec import read
-from server.instances.limits.steps import State, Step, next_step, warning_times
+from server.instances.limits.steps import UNTOLD, State, Step, step_at, warnings_at
 from server.instances.status import VERBS
 from server.lifetimes.end import allowed, database_time, shown
 from server.queue.claim import Claim, lock_claims, lost_claim
@@ -105,16 +104,16 @@ def _next_jobs(changes: Iterable[Change]) -> Iterable[arming.KeptJob]:
 
 def _change(instance: Instance, moment: datetime, *, is_busy: bool, retry: timedelta) -> Change | None:
     """What the step changes; None if it is not one of the two."""
-    step = next_step(instance)
+    step = step_at(instance, moment)
     state = State(instance.lifetime_state)
     if step is None or instance.lifetime is None or state.time("due") is not None:
         return None
     if step.at > moment:
-        return _warning(instance, step, state, moment)
+        return _warning(instance, state, moment)
     is_plain = step.reason in PLAIN_REASONS and step.action is OperationKind.STOP
     if not is_plain or is_busy or step.action not in allowed(instance):
         return None
-    values = state.with_values(due=step.at, retry_at=moment + retry, read_at=None, told=None)
+    values = state.with_values(due=step.at, retry_at=moment + retry, read_at=None, **UNTOLD)
     change = Change.of_verb(
         VERBS[step.action],
         instance,
@@ -126,14 +125,12 @@ def _change(instance: Instance, moment: datetime, *, is_busy: bool, retry: timed
     return change
 
 
-def _warning(instance: Instance, step: Step, state: State, moment: datetime) -> Change | None:
-    if instance.lifetime is None:
+def _warning(instance: Instance, state: State, moment: datetime) -> Change | None:
+    steps, told = warnings_at(instance, moment)
+    if not steps:
         return None
-    due = sum(each <= moment for each in warning_times(step, read(instance.lifetime)))
-    if due <= state.warnings_sent(step):
-        return None
-    change = Change.silent(instance, {"lifetime_state": state.with_values(told=[step.at.isoformat(), due])})
-    change.events.append(_event(EventType.LIFETIME_ENDING, change.after, step))
+    change = Change.silent(instance, {"lifetime_state": state.with_values(**told)})
+    change.events.extend(_event(EventType.LIFETIME_ENDING, change.after, each) for each in steps)
     return change
 
 

@@ -14,7 +14,8 @@ AGE = """
         lifetime_state = (SELECT jsonb_object_agg(key, CASE WHEN key IN
             ('since', 'floor', 'busy_at', 'due', 'retry_at', 'overdue_at', 'read_at')
             THEN to_jsonb((value #>> '{}')::timestamptz - $2::interval)
-            WHEN key = 'told' THEN jsonb_build_array((value ->> 0)::timestamptz - $2::interval, value -> 1)
+            WHEN key IN ('told', 'told_heartbeat')
+            THEN jsonb_build_array((value ->> 0)::timestamptz - $2::interval, value -> 1)
             ELSE value END)
             FROM jsonb_each(lifetime_state)),
         lifetime_due_at = lifetime_due_at - $2::interval

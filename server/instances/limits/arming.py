@@ -67,17 +67,15 @@ def job_key(instance_id: UUID) -> str:
 
 def timed_job(instance: Instance) -> dict[str, Any]:
     """The columns that the job of a new instance has besides those of every job."""
-    step = next_step(instance)
-    at = instance.lifetime_due_at if step is None else wake_at(instance, step)
+    at = wake_at(instance) or instance.lifetime_due_at
     return {"unique_key": job_key(instance.id), "at": at, "project_id": instance.project_id}
 
 
 def kept_job(instance: Instance) -> KeptJob | None:
     """The job of the next step of a locked row whose job runs now and has released its key; None without a step."""
-    step = None if instance.lifetime_due_at is None else next_step(instance)
-    if step is None:
+    at = None if instance.lifetime_due_at is None else wake_at(instance)
+    if at is None:
         return None
-    at = wake_at(instance, step)
     return KeptJob(EndLifetime(instance.id), job_key(instance.id), at, instance.project_id, instance.id)
 
 
@@ -85,8 +83,7 @@ async def keep(session: AsyncSession, instance: Instance, *, at: datetime | None
     """Let the instance's one job run at the given time, or at the next that matters; remove it if there is no step."""
     when = at
     if when is None and instance.lifetime_due_at is not None:
-        step = next_step(instance)
-        when = None if step is None else wake_at(instance, step)
+        when = wake_at(instance)
     await keep_job(
         session,
         EndLifetime(instance.id),

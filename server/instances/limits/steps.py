@@ -15,6 +15,10 @@ S = InstanceStatus
 # The provider's metrics are about a minute late; a window is read when all of it can be there.
 METRICS_LAG = timedelta(seconds=90)
 LAST_WARNING = timedelta(seconds=60)
+# What may not come although it is next.
+UNCERTAIN = frozenset({StepReason.IDLE, StepReason.HEARTBEAT})
+# What an end leaves of its announcements.
+UNTOLD: dict[str, None] = dict.fromkeys(("told", "told_heartbeat"))
 ENDS: dict[LifetimeAction, OperationKind] = {
     LifetimeAction.STOP: OperationKind.STOP,
     LifetimeAction.DELETE: OperationKind.DELETE,
@@ -64,16 +68,30 @@ def part_of(status: str) -> Part:
 
 def next_step(row: Limited) -> Step | None:
     """The earliest step; of two at one time the delete. None if nothing will be done."""
+    return next(iter(coming_steps(row)), None)
+
+
+def coming_steps(row: Limited) -> list[Step]:
+    """The next step, and those that come if it does not, in order: the metrics may show that an instance is not idle,
+    and a heartbeat moves its own end. The last of them is certain."""
     if row.lifetime is None:
-        return None
+        return []
     limits, state = read(row.lifetime), State(row.lifetime_state)
-    step = min(
-        _steps(row, limits, state), key=lambda each: (each.at, each.action != OperationKind.DELETE), default=None
-    )
     retry_at = state.time("retry_at")
-    if step is None or retry_at is None or step.at >= retry_at:
-        return step
-    return Step(retry_at, step.action, step.reason)
+    found: list[Step] = []
+    for step in sorted(_steps(row, limits, state), key=lambda each: (each.at, each.action != OperationKind.DELETE)):
+        is_repeated = retry_at is not None and step.at < retry_at
+        found.append(Step(retry_at, step.action, step.reason) if retry_at is not None and is_repeated else step)
+        if step.reason not in UNCERTAIN:
+            break
+    return found
+
+
+def step_at(row: Limited, moment: datetime) -> Step | None:
+    """The step that is due; else the next. What is due does not wait for the metrics of an idle end."""
+    steps = coming_steps(row)
+    due = (each for each in steps if each.at <= moment and each.reason is not StepReason.IDLE)
+    return next(due, steps[0] if steps else None)
 
 
 def warning_times(step: Step, limits: Lifetime) -> tuple[datetime, ...]:
@@ -87,17 +105,41 @@ def warning_times(step: Step, limits: Lifetime) -> tuple[datetime, ...]:
     return tuple(sorted(step.at - lead for lead in leads))
 
 
-def wake_at(row: Limited, step: Step) -> datetime:
-    """When the job has to run next: for a warning that is to be sent, for a reading of metrics, or for the step."""
-    state = State(row.lifetime_state)
+def wake_at(row: Limited) -> datetime | None:
+    """When the job has to run next: for a warning that is to be sent, for a reading of metrics, or for a step."""
     if row.lifetime is None:
-        return step.at
-    sent = state.warnings_sent(step)
-    times = warning_times(step, read(row.lifetime))[sent:]
+        return None
+    limits, state = read(row.lifetime), State(row.lifetime_state)
+    return min((at for step in coming_steps(row) for at in _wakes_of(step, limits, state)), default=None)
+
+
+def _wakes_of(step: Step, limits: Lifetime, state: "State") -> Iterator[datetime]:
     reading = state.time("read_at")
-    if step.reason is StepReason.IDLE and reading is not None and reading > step.at:
-        return reading
-    return min((*times, step.at))
+    if step.reason is StepReason.IDLE and reading is not None:
+        yield max(step.at, reading)
+        return
+    yield step.at
+    yield from warning_times(step, limits)[state.warnings_sent(step) :]
+
+
+def warnings_at(row: Limited, moment: datetime) -> tuple[list[Step], dict[str, Any]]:
+    """The ends to announce now, and what the state says then; of several announcements of one end, only one is made."""
+    if row.lifetime is None:
+        return [], {}
+    limits, state = read(row.lifetime), State(row.lifetime_state)
+    steps: list[Step] = []
+    told: dict[str, Any] = {}
+    for step in coming_steps(row):
+        due = sum(each <= moment for each in warning_times(step, limits))
+        if due > state.warnings_sent(step):
+            steps.append(step)
+            told[told_name(step)] = [step.at.isoformat(), due]
+    return steps, told
+
+
+def told_name(step: Step) -> str:
+    """A heartbeat's end and the certain end behind it are announced independently of each other."""
+    return "told_heartbeat" if step.reason is StepReason.HEARTBEAT else "told"
 
 
 class State:
@@ -115,7 +157,7 @@ class State:
 
     def warnings_sent(self, step: Step) -> int:
         """How many warnings of this step were sent; a moved step is announced again."""
-        told = self._stored.get("told")
+        told = self._stored.get(told_name(step))
         return int(told[1]) if told and datetime.fromisoformat(told[0]) == step.at else 0
 
     def with_values(self, **values: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from server.enums import InstanceStatus, LifetimeAction
 from server.instances import transitions
 from server.instances.limits.spec import Idle
 from server.instances.limits.steps import METRICS_LAG
+from server.lifetimes.end import take_step
 from server.lifetimes.idle import UNKNOWN, judge
 from server.lifetimes.share import take_reading
 from server.novita.client import NovitaClient
@@ -21,7 +22,8 @@ from server.simulator.faults import Fault, FaultKind
 from tests.server.lifetimes.conftest import Ready, age, jobs, last_operation, lifetime_events, run_step
 from tests.support.world import World
 
-WINDOW, GRACE = timedelta(minutes=10), timedelta(minutes=5)
+MINUTE = timedelta(minutes=1)
+WINDOW, GRACE = 10 * MINUTE, 5 * MINUTE
 IDLE = Idle(window=WINDOW, grace=GRACE)
 METRICS = "GET /openapi/v1/metrics/gpu/instance"
 START = datetime(2026, 11, 18, tzinfo=UTC)
@@ -198,6 +200,57 @@ async def _another(world: World, ready: Ready) -> UUID:
     instance_id = await ready("two", idle=IDLE)
     await age(world, instance_id, GRACE + WINDOW + METRICS_LAG)
     return instance_id
+
+
+async def test_a_reading_that_waits_for_its_share_delays_no_other_end(world: World, ready: Ready):
+    await world.configure(novita_rate_limit=4, metrics_share=0.5)
+    used_up = "INSERT INTO metrics_reading (only_row, next_at) VALUES (true, now() + interval '1 h')"
+    await world.execute("DELETE FROM metrics_reading")
+    await world.execute(used_up)
+    idle_at = GRACE + WINDOW + METRICS_LAG
+    instance_id = await ready(idle=IDLE, max_duration=idle_at + 5 * MINUTE)
+    run_at = "SELECT run_at FROM job WHERE unique_key = $1"
+
+    # The end is announced before the idle end is due, and on time.
+    row = await world.instance(instance_id)
+    end = row["run_accepted_at"] + idle_at + 5 * MINUTE
+    assert await world.value(run_at, f"lifetime {instance_id}") == end - 10 * MINUTE
+    await age(world, instance_id, idle_at - MINUTE)
+    await run_step(world, instance_id)
+    assert [values["reason"] for _, values in await lifetime_events(world, instance_id)] == ["MAX_DURATION"]
+
+    await age(world, instance_id, MINUTE)
+    await run_step(world, instance_id)
+    row = await world.instance(instance_id)
+    end = row["run_accepted_at"] + idle_at + 5 * MINUTE
+    assert row["lifetime_due_at"] < now()  # its metrics are read in an hour
+    assert await world.value(run_at, f"lifetime {instance_id}") == end - MINUTE
+
+    await age(world, instance_id, 5 * MINUTE)
+    await run_step(world, instance_id)
+    row = await world.instance(instance_id)
+    assert (row["status"], row["status_reason"]) == ("STOPPING", "MAX_DURATION")
+    assert world.calls(METRICS) == 0
+
+
+async def test_metrics_are_not_read_twice_when_something_else_comes_meanwhile(
+    world: World, ready: Ready, monkeypatch: pytest.MonkeyPatch
+):
+    instance_id = await idle_and_due(world, ready, max_duration=GRACE + WINDOW + METRICS_LAG + 11 * MINUTE)
+    await load(world, instance_id, 0)
+    read = NovitaClient.metrics
+
+    async def slow(self: NovitaClient, *args: Any, **options: Any) -> InstanceMetrics:
+        await age(world, instance_id, 2 * MINUTE - timedelta(seconds=10))  # the other end is announced now
+        async with world.database.write() as session:
+            assert await take_step(session, instance_id, retry=MINUTE, calls_per_minute=0) is None
+        return await read(self, *args, **options)
+
+    monkeypatch.setattr(NovitaClient, "metrics", slow)
+    await run_step(world, instance_id)
+
+    assert [values["reason"] for _, values in await lifetime_events(world, instance_id)] == ["MAX_DURATION", "IDLE"]
+    assert await last_operation(world, instance_id) == ("STOP", "IDLE", None)
 
 
 async def test_no_window_of_a_minute_has_more_readings_than_the_share(world: World, ready: Ready):

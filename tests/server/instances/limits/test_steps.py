@@ -7,7 +7,18 @@ import pytest
 
 from server.enums import InstanceStatus, LifetimeAction, OperationKind, StepReason
 from server.instances.limits.spec import Idle, Lifetime, Schedule
-from server.instances.limits.steps import METRICS_LAG, State, Step, View, next_step, wake_at, warning_times
+from server.instances.limits.steps import (
+    METRICS_LAG,
+    UNCERTAIN,
+    State,
+    Step,
+    View,
+    next_step,
+    step_at,
+    wake_at,
+    warning_times,
+    warnings_at,
+)
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 BEGUN = datetime(2026, 11, 18, 6, 30, tzinfo=UTC)  # a Wednesday
@@ -125,7 +136,49 @@ def test_job_runs_at_the_next_announcement_that_was_not_made():
     for sent in range(3):
         state = State(None).with_values(told=[end.isoformat(), sent])
         row = View(S.READY, BEGUN, "m-1", "running", BEGUN, None, limits, state)
-        step = next_step(row)
-        assert step is not None
-        times.append(wake_at(row, step))
+        times.append(wake_at(row))
     assert times == [end - 10 * MINUTE, end - MINUTE, end]
+
+
+@pytest.mark.parametrize(
+    ("limits", "beaten", "read_at", "wakes"),
+    [
+        # An idle end that may come just before it.
+        ({"max_duration": HOUR, "idle": Idle(window=50 * MINUTE, grace=timedelta(0))}, None, None, 50 * MINUTE),
+        # A heartbeat every five minutes, which moves the end that is next.
+        ({"max_duration": HOUR, "heartbeat": 5 * MINUTE}, 49 * MINUTE, None, 50 * MINUTE),
+        # A reading that waits for its share of the calls until after the end.
+        ({"deadline": BEGUN + HOUR, "idle": Idle(window=30 * MINUTE, grace=timedelta(0))}, None, 2 * HOUR, 50 * MINUTE),
+    ],
+)
+def test_certain_end_is_announced_at_its_time_although_another_may_come_first(
+    limits: dict[str, Any], beaten: timedelta | None, read_at: timedelta | None, wakes: timedelta
+):
+    state = None if read_at is None else {"read_at": (BEGUN + read_at).isoformat()}
+    heartbeat_at = None if beaten is None else BEGUN + beaten
+    row = View(S.READY, BEGUN, "m-1", "running", BEGUN, heartbeat_at, Lifetime(**limits).to_json(), state)
+    step = next_step(row)
+    assert step is not None
+    assert step.reason in UNCERTAIN
+    assert wake_at(row) == BEGUN + wakes
+
+    [ending], told = warnings_at(row, BEGUN + wakes)
+    assert (ending.at, ending.reason in UNCERTAIN) == (BEGUN + HOUR, False)
+    row.lifetime_state = State(state).with_values(**told)
+    assert warnings_at(row, BEGUN + wakes) == ([], {})
+
+
+def test_metrics_that_are_to_be_read_do_not_delay_what_is_due():
+    idle = Idle(window=30 * MINUTE, grace=timedelta(0))
+    limits = Lifetime(deadline=BEGUN + HOUR, heartbeat=50 * MINUTE, idle=idle).to_json()
+    state = {"read_at": (BEGUN + 2 * HOUR).isoformat()}
+    row = View(S.READY, BEGUN, "m-1", "running", BEGUN, None, limits, state)
+    reasons = [(step_at(row, BEGUN + minutes * MINUTE) or next_step(row)) for minutes in (20, 40, 50, 60)]
+    assert [each and each.reason for each in reasons] == ["IDLE", "IDLE", "HEARTBEAT", "HEARTBEAT"]
+    row.heartbeat_at = BEGUN + 20 * MINUTE
+    step = step_at(row, BEGUN + HOUR)
+    assert (step and step.reason) == StepReason.DEADLINE
+    row.lifetime_state = {"told": [(BEGUN + HOUR).isoformat(), 2]}
+    assert wake_at(row) == BEGUN + 20 * MINUTE + 30 * MINUTE + METRICS_LAG
+    row.lifetime_state |= state
+    assert wake_at(row) == BEGUN + HOUR
