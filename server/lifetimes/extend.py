@@ -73,25 +73,41 @@ async def _moved(
     limits = None if instance.lifetime is None else read(instance.lifetime)
     if limits is None:
         raise _invalid("It has no lifetime.", ("input", "id"))
-    ends = [each for each in (run_end(instance, limits), limits.deadline) if each is not None]
-    if not ends and (limits.max_duration is None or part_of(instance.status) is Part.STOPPED):
+    expected = _expected_run_end(instance, limits, moment)
+    ends = _ends(instance, limits, moment)
+    if not ends:
         if limits.heartbeat is None and limits.idle is None:
             raise _invalid("It has no end that can be extended.", ("input", "id"))
         return {"lifetime_state": _state(instance, busy_at=moment)}, None
-    until = extension.until
-    if until is None and ends and extension.by is not None:
-        until = max(min(ends), moment) + extension.by
-    await _refuse_above_policy(session, instance, limits, extension, until, moment, by=by)
-    if until is None:  # the provider has not accepted the run yet
-        extra = State(instance.lifetime_state).number("extra") + (extension.by or timedelta(0)).total_seconds()
-        return {"lifetime_state": _state(instance, busy_at=moment, extra=extra)}, None
+    until = extension.until or max(min(ends), moment) + (extension.by or timedelta(0))
+    await _refuse_above_policy(session, instance, extension, until, moment, by=by)
     values: dict[str, Any] = {"busy_at": moment}
-    if limits.max_duration is not None:
-        values["floor"] = max(until, State(instance.lifetime_state).time("floor") or until)
+    state = State(instance.lifetime_state)
+    is_known = extension.until is not None or expected is None or expected > min(ends)
+    if not is_known:  # it is counted from the provider's acceptance of the run, which has not come yet
+        values["extra"] = state.number("extra") + (extension.by or timedelta(0)).total_seconds()
+    if limits.max_duration is not None and (is_known or state.time("floor") is not None):
+        values["floor"] = max(until, state.time("floor") or until)
+    fields: dict[str, Any] = {"lifetime_state": _state(instance, **values)}
     if limits.deadline is not None and until > limits.deadline:
-        limits = replace(limits, deadline=until)
-    end = max(until, min(ends, default=until))  # a time before the present end moves nothing
-    return {"lifetime": limits.to_json(), "lifetime_state": _state(instance, **values)}, end
+        fields["lifetime"] = replace(limits, deadline=until).to_json()
+    # A time before the present end moves nothing.
+    return fields, max(until, min(ends)) if is_known else None
+
+
+def _ends(instance: Instance, limits: Lifetime, moment: datetime) -> list[datetime]:
+    """When its present run ends, as far as that can be said."""
+    run = run_end(instance, limits) or _expected_run_end(instance, limits, moment)
+    return [each for each in (run, limits.deadline) if each is not None]
+
+
+def _expected_run_end(instance: Instance, limits: Lifetime, moment: datetime) -> datetime | None:
+    """When `max_duration` ends a run that the provider has not accepted yet, if it does so now."""
+    if limits.max_duration is None or instance.run_accepted_at or part_of(instance.status) is not Part.RUNNING:
+        return None
+    state = State(instance.lifetime_state)
+    end = moment + limits.max_duration + timedelta(seconds=state.number("extra"))
+    return max(end, state.time("floor") or end)
 
 
 async def _admit(
@@ -105,13 +121,11 @@ async def _admit(
     limits = None if instance.lifetime is None else read(instance.lifetime)
     if limits is None or part_of(instance.status) is not Part.RUNNING:
         return
-    ends = [each for each in (run_end(instance, limits), limits.deadline) if each is not None]
-    added = timedelta(0)
-    counted = max(timedelta(0), min(ends) - moment) if ends else timedelta(0)
-    if until is not None:
-        added = until - moment - counted
-    elif limits.max_duration is not None:  # the provider has not accepted the run yet
-        counted, added = limits.max_duration, extension.by or timedelta(0)
+    ends = _ends(instance, limits, moment)
+    if not ends:
+        return
+    counted = max(timedelta(0), min(ends) - moment)
+    added = (extension.by or timedelta(0)) if until is None else until - moment - counted
     if added <= timedelta(0):
         return
     running = await operations.open_operation(session, instance.id)
@@ -144,9 +158,8 @@ def _price(instance: Instance, running: Operation | None) -> int:
 async def _refuse_above_policy(
     session: AsyncSession,
     instance: Instance,
-    limits: Lifetime,
     extension: Extension,
-    until: datetime | None,
+    until: datetime,
     moment: datetime,
     *,
     by: Caller,
@@ -155,9 +168,6 @@ async def _refuse_above_policy(
     if at_most is None:
         return
     begun_at = instance.run_accepted_at or moment
-    if until is None:
-        extra = timedelta(seconds=State(instance.lifetime_state).number("extra"))
-        until = begun_at + (limits.max_duration or timedelta(0)) + extra + (extension.by or timedelta(0))
     if until > begun_at + at_most:
         raise LifetimeAbovePolicy(at_most, extension.path)
 

@@ -1,6 +1,7 @@
 """Extensions move ends to later times only, and an accepted one always holds."""
 
 import asyncio
+import json
 import os
 import random
 from dataclasses import replace
@@ -16,7 +17,7 @@ from server.instances import transitions
 from server.instances.commands.lifecycle import Target, accept
 from server.instances.limits import arming
 from server.instances.limits.policy import Policy, set_policy
-from server.instances.limits.spec import Idle, Lifetime
+from server.instances.limits.spec import Idle, Lifetime, read
 from server.instances.provider.drift import apply_snapshot
 from server.instances.provider.snapshot import ProviderSnapshot
 from server.lifetimes.extend import Extension, extend_lifetime
@@ -64,6 +65,38 @@ async def test_extension_before_the_machine_exists_adds_to_its_duration(world: W
     await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
     row = await world.instance(accepted.instance.id)
     assert row["lifetime_due_at"] == row["run_accepted_at"] + 2 * HOUR
+
+
+async def test_second_extension_before_the_machine_exists_goes_on_from_the_first(world: World):
+    accepted = await world.create("new", lifetime=Lifetime(max_duration=HOUR))
+    until = now() + 5 * HOUR
+    await extend(world, accepted.instance.id, until=until)
+    await extend(world, accepted.instance.id, by=HOUR)
+    await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
+    assert (await world.instance(accepted.instance.id))["lifetime_due_at"] == until + HOUR
+
+
+async def test_extension_before_the_machine_exists_does_not_stretch_its_duration_to_a_later_deadline(world: World):
+    deadline = now() + 30 * 24 * HOUR
+    accepted = await world.create("new", lifetime=Lifetime(max_duration=HOUR, deadline=deadline))
+    await extend(world, accepted.instance.id, by=HOUR)
+    await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
+    row = await world.instance(accepted.instance.id)
+    assert (row["lifetime_due_at"], row["lifetime_reason"]) == (row["run_accepted_at"] + 2 * HOUR, "MAX_DURATION")
+    assert read(json.loads(row["lifetime"])).deadline == deadline
+
+
+@pytest.mark.parametrize("deadline", [90 * MINUTE, 30 * MINUTE])
+async def test_extension_before_the_machine_exists_moves_a_deadline_that_would_cut_it(
+    world: World, deadline: timedelta
+):
+    at = now() + deadline
+    accepted = await world.create("new", lifetime=Lifetime(max_duration=HOUR, deadline=at))
+    earliest = min(now() + HOUR, at)
+    await extend(world, accepted.instance.id, by=HOUR)
+    await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
+    due_at = (await world.instance(accepted.instance.id))["lifetime_due_at"]
+    assert earliest + HOUR <= due_at < earliest + HOUR + 5 * MINUTE
 
 
 async def test_extension_counts_as_a_heartbeat_and_as_busy(world: World, ready: Ready):
