@@ -90,6 +90,12 @@ QUOTA = """
       setQuota(input: {scope: {label: {key: "spend", value: "counted"}}, maxInstances: 2}) { errors { code } }
     }
 """
+BUDGET = """
+    mutation {
+      createBudget(input: {name: "all", scope: {project: true}, period: TOTAL, thresholds: [1], action: NOTIFY,
+                           limit: {amountMicros: 1000, currency: "USD"}}) { errors { code } }
+    }
+"""
 AGENT = """
     mutation {
       createToken(input: {name: "agent", role: OPERATOR, limits: {productNames: ["L40S 48GB"], maxInstances: 1}}) {
@@ -433,3 +439,64 @@ async def test_old_and_new_processes_share_jobs_and_subscribers_on_one_database(
     rest = [event["id"] for event in seen_by_new if positions([event], log) > positions(seen_by_old[-1:], log)]
     assert [event["id"] for event in seen][: len(rest)] == rest
     assert story_of(seen, after) == STORY
+
+
+async def test_machines_of_both_releases_are_in_the_ledger_and_count(both: Both):
+    await both.migrate(both.old)
+    _, old_url = await both.api(both.old)
+    await both.worker(both.old)
+    secret = (await run("token", "create", "upgrade", env=both.environment, command=both.old)).printed.split()[-1]
+    by_old = GraphQLClient(old_url, secret)
+    before = await by_old.create("before")
+    await by_old.becomes(before, "READY", within=60)
+
+    await both.migrate(NEW)
+    _, new_url = await both.api(NEW)
+    await both.worker(NEW)
+    by_new = GraphQLClient(new_url, secret)
+    admin = (await run("token", "create", "money", "--role", "ADMIN", env=both.environment, command=NEW)).printed
+    by_admin = GraphQLClient(new_url, admin.split()[-1])
+    await until(lambda: _is_in_ledger(both, before, is_paid=True), within=60)
+
+    # What the old processes accept and start is refused by nothing, and counts once reconcile has written it.
+    assert (await by_admin.ask(QUOTA))["setQuota"]["errors"] == []
+    assert (await by_admin.ask(BUDGET))["createBudget"]["errors"] == []
+    counted = [(await each.ask(COUNTED, name=name))["createInstance"] for each, name in ((by_old, "a"), (by_new, "b"))]
+    assert [each["errors"] for each in counted] == [[], []]
+    ids = [each["instance"]["id"] for each in counted]
+    for id in ids:
+        await by_new.becomes(id, "READY", within=60)
+        await until(lambda id=id: _is_in_ledger(both, id, is_paid=True), within=60)
+    spent = await by_admin.ask(SPENT)
+    assert counted_by(spent) == [(2, 2)]
+    third = (await by_new.ask(COUNTED, name="third"))["createInstance"]
+    assert [each["code"] for each in third["errors"]] == ["PROJECT_QUOTA_EXCEEDED"]
+
+    # A threshold is announced once by the new workers; the old ones leave their jobs alone.
+    announced = "SELECT count(*) FROM budget_mark WHERE mark = '1'"
+    await until(lambda: _is_true(both, f"SELECT ({announced}) = 1"), within=60)
+    await until(lambda: _is_true(both, "SELECT count(*) = 1 FROM event WHERE type = 'budget.threshold'"), within=60)
+
+    # A token with limits, which only the new processes know.
+    agent = (await by_admin.ask(AGENT))["createToken"]
+    by_agent = GraphQLClient(new_url, agent["secret"])
+    refused = (await by_agent.ask(COUNTED, name="agents"))["createInstance"]
+    assert [each["code"] for each in refused["errors"]] == ["TOKEN_LIMIT_EXCEEDED"]
+
+    # Days before the ledger are not compared with the bill.
+    assert (await by_admin.ask(SYNC_SPEND))["syncSpend"]["errors"] == []
+    assert await both.value("SELECT count(*) FROM bill_difference") == 0
+
+    # The old processes end what the ledger has begun.
+    assert (await by_old.ask(DELETE, id=ids[1]))["deleteInstance"]["errors"] == []
+    await by_new.becomes(ids[1], "DELETED", within=60)
+    await until(lambda: _is_in_ledger(both, ids[1], is_paid=False), within=60)
+    spent = await by_admin.ask(SPENT)
+    assert counted_by(spent) == [(1, 2)]
+    groups = {each["key"]: each["paidTime"] for each in spent["spend"]["groups"]}
+    assert groups.keys() == {before, *ids}
+    assert all(each > 0 for each in groups.values())
+    tokens = {each["name"]: each["limits"] for each in spent["tokens"]["nodes"]}
+    assert tokens["agent"] == {"productNames": ["L40S 48GB"], "quota": {"maxInstances": 1}}
+    outcomes = {(each["mutation"], each["errorCode"]) for each in spent["auditEvents"]["nodes"]}
+    assert {("setQuota", None), ("createInstance", "PROJECT_QUOTA_EXCEEDED")} <= outcomes
