@@ -198,7 +198,7 @@ async def test_a_project_shows_its_burn_and_its_forecast(api: Api):
     assert spend["cursor"]
 
 
-async def test_subscribers_get_the_summary_when_an_entry_begins(api: Api):
+async def test_subscribers_get_the_summary_when_an_entry_begins_is_cut_and_ends(api: Api):
     row = await api.world.put(InstanceStatus.READY, novita_id="m1", novita_status="creating", price_per_hour_e5=PRICE)
     document = "subscription { spend { burnRate { amountMicros } } }"
     async with api.server.watching(document, token=api.token) as socket:
@@ -206,6 +206,11 @@ async def test_subscribers_get_the_summary_when_an_entry_begins(api: Api):
         async with api.world.database.write() as session:
             await transitions.update(session, row.id, cause=transitions.Cause(), novita_status="running")
         assert (await socket.next("spend"))["burnRate"]["amountMicros"] == 360_000
+        for changes, burn in (({"labels": {"team": "a"}}, 360_000), ({"novita_status": "exited"}, 0)):
+            async with api.world.database.write() as session:
+                await transitions.update(session, row.id, cause=transitions.Cause(), **changes)
+            assert (await socket.next("spend"))["burnRate"]["amountMicros"] == burn
+    assert await api.world.value("SELECT count(*) FROM cost_entry") == 2
 
 
 BY_DAY = """query ($filter: SpendFilter, $groupBy: SpendGroupBy!, $labelKey: String, $groups: Int!) {
