@@ -11,14 +11,15 @@ from server.db import tables
 from server.enums import LifetimeAction, OperationKind, StepReason
 from server.errors import Invalid, Problem
 from server.instances.limits import policy, spec
-from server.instances.limits.steps import State, next_step
+from server.instances.limits.steps import UNCERTAIN, State, next_step
+from server.lifetimes.stop_effects import DELETE_KEEPS, STOP_KEEPS
 
 described(
     LifetimeAction,
     description="What happens to an instance at the end of its lifetime.",
     values={
-        "STOP": "It is stopped; its disk is kept and billed.",
-        "DELETE": "It is deleted.",
+        "STOP": STOP_KEEPS,
+        "DELETE": DELETE_KEEPS,
         "OTHER": "Another action, of a newer version of the server. Refused in inputs.",
     },
 )
@@ -155,9 +156,9 @@ class Lifetime:
 
 
 def _next(row: tables.InstanceLike) -> LifetimeStep | None:
-    """The stored step; a heartbeat moves it without writing it."""
+    """The stored step; a heartbeat moves its own end and that of idleness without writing them."""
     values: Any = (row.lifetime_due_at, row.lifetime_action, row.lifetime_reason)
-    if row.lifetime_reason == StepReason.HEARTBEAT:
+    if row.lifetime_reason in UNCERTAIN and row.heartbeat_at is not None:
         step = next_step(row)
         values = (None, None, None) if step is None else (step.at, step.action, step.reason)
     at, action, reason = values

@@ -335,6 +335,19 @@ async def test_heartbeat_of_a_stopped_instance_has_no_next_time(api: Api):
     assert await ready(api, "beaten", heartbeat=600)
 
 
+@pytest.mark.parametrize("limits", [{"idle": {"window": 600, "grace": 0}}, {"heartbeat": 690}])
+async def test_next_action_is_shown_as_the_last_heartbeat_has_moved_it(api: Api, limits: dict[str, Any]):
+    id = await ready(api, **limits)
+    await age(api.world, ids.parse(ids.INSTANCE, id), timedelta(minutes=5))
+    assert (await ask(api, BEAT, id=id))["errors"] == []
+    document = "query ($id: ID!) { instance(id: $id) { lifetime { lastHeartbeatAt next { at } } } }"
+    lifetime = (await api.ask(document, id=id)).data["instance"]["lifetime"]
+    beaten_at, at = [datetime.fromisoformat(each) for each in (lifetime["lastHeartbeatAt"], lifetime["next"]["at"])]
+    assert at - beaten_at == timedelta(seconds=690)  # with the lag of metrics
+    row = await api.world.instance(ids.parse(ids.INSTANCE, id))
+    assert row["lifetime_due_at"] < at - timedelta(minutes=4)  # a heartbeat does not write it
+
+
 async def test_request_sent_again_when_its_deadline_has_come_near_is_answered_as_before(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ):
