@@ -14,9 +14,13 @@ from server.instances.limits.steps import Part, part_of
 
 log = structlog.get_logger(__name__)
 
+# A stopped instance that nothing can happen to is not locked for nothing, each time: there may be thousands.
 WITHOUT_JOB = text("""
     SELECT id FROM instance
     WHERE lifetime IS NOT NULL AND status NOT IN ('DELETING', 'DELETED')
+      AND NOT (status = 'EXITED' AND lifetime_due_at IS NULL AND run_accepted_at IS NULL
+               AND NOT lifetime ?| ARRAY['delete_after_stopped', 'schedule']
+               AND (lifetime ->> 'on_end' = 'STOP' OR NOT lifetime ? 'deadline'))
       AND NOT EXISTS (SELECT FROM job WHERE unique_key = 'lifetime ' || instance.id)
 """)
 

@@ -2,13 +2,16 @@
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from server.clock import now
 from server.enums import InstanceStatus, LifetimeAction, OperationKind
 from server.instances import transitions
 from server.instances.commands.lifecycle import Target, accept
+from server.instances.limits.spec import Idle, Schedule
 from server.lifetimes.repair import repair_lifetimes
 from server.queue.kinds import EndLifetime, Reconcile
 from tests.server.lifetimes.conftest import Ready, age, jobs, run_step
@@ -97,6 +100,36 @@ async def test_reconcile_gives_a_stopped_instance_no_run_that_would_end_its_next
     await accept(world.database, OperationKind.START, Target(instance_id), by=world.caller)
     row = await world.instance(instance_id)
     assert (row["status"], row["lifetime_due_at"], await jobs(world, instance_id)) == ("STARTING", None, 0)
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_missing", "is_locked"),
+    [
+        ({"max_duration": HOUR, "idle": Idle()}, False, False),
+        ({"deadline": "later"}, False, False),
+        ({"deadline": "later", "on_end": LifetimeAction.DELETE}, True, True),
+        ({"delete_after_stopped": HOUR}, True, True),
+        ({"schedule": Schedule(start=("* * * * *",))}, True, True),
+        ({"schedule": Schedule(stop=("* * * * *",))}, False, True),
+    ],
+)
+async def test_reconcile_makes_the_job_of_a_stopped_instance_only_if_something_comes(
+    world: World, ready: Ready, limits: dict[str, Any], is_missing: bool, is_locked: bool
+):
+    given = {name: now() + HOUR if each == "later" else each for name, each in limits.items()}
+    instance_id = await ready(**given)
+    await accept(world.database, OperationKind.STOP, Target(instance_id), by=world.caller)
+    await world.work_until_status(instance_id, InstanceStatus.EXITED)
+    # As an older process leaves it.
+    await world.execute("DELETE FROM job WHERE kind = 'END_LIFETIME'")
+    await world.execute("UPDATE instance SET lifetime_due_at = NULL, run_accepted_at = NULL WHERE id = $1", instance_id)
+    last_lock = "SELECT xmax::text FROM instance WHERE id = $1"
+    before = await world.value(last_lock, instance_id)
+
+    assert await repair_lifetimes(world.database) == is_missing
+
+    assert await jobs(world, instance_id) == is_missing
+    assert (await world.value(last_lock, instance_id) != before) is is_locked
 
 
 async def test_every_change_of_status_keeps_one_job_or_none(world: World, ready: Ready):
