@@ -4,9 +4,21 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from uvicorn.protocols.http.flow_control import FlowControl
+
 # Seconds between two of all connections of a listener. A few clients pipeline, and each waits for its own responses;
 # twenty connections full of requests would start one each in every iteration of the loop.
 PAUSE = 0.001
+
+
+class HeldFlow(FlowControl):
+    """Flow control of a connection that is not read from while earlier requests wait for their responses."""
+
+    is_held = False
+
+    def resume_reading(self) -> None:
+        if not self.is_held:
+            super().resume_reading()
 
 
 class PipelinedStarts:

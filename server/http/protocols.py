@@ -4,13 +4,12 @@ from asyncio import TimerHandle, Transport
 from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from server.config import Settings
 from server.graphql.transports.handshake import CONNECTION, network_of
 from server.http.connection_limits import ConnectionLimits, Visit
-from server.http.pipelined import PipelinedStarts
+from server.http.pipelined import HeldFlow, PipelinedStarts
 from server.http.proxies import TrustedProxies
 from server.http.refusals import refusal
 from server.http.websocket import DirectWebSocketProtocol
@@ -20,6 +19,9 @@ HEAD_BYTES_MAX = 64 * 1024
 # What the WebSocket library takes: it would not answer a handshake with more.
 HEADERS_MAX = 100
 HEADER_LINE_MAX = 8 * 1024
+# Of a body in chunks, so many bytes may come without content: sizes of chunks, and the fields behind the last one. The
+# parser keeps an unfinished field, and copies it at each piece that is added.
+WITHOUT_CONTENT_MAX = 8 * 1024
 # The parser can't stop between two requests, so it is fed up to the end of a head, and in pieces where there is none.
 PIECE = 1024
 END_OF_HEAD = b"\r\n\r\n"
@@ -27,16 +29,6 @@ END_OF_HEAD = b"\r\n\r\n"
 UNWRITTEN_MAX = 16 * 1024
 CHECKS_PER_TIMEOUT = 4
 CHECK_INTERVAL_MAX = 5.0  # seconds
-
-
-class HeldFlow(FlowControl):
-    """Flow control of a connection that is not read from while earlier requests wait for their responses."""
-
-    is_held = False
-
-    def resume_reading(self) -> None:
-        if not self.is_held:
-            super().resume_reading()
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
@@ -60,6 +52,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._unwritten = 0
         self._body_left = 0
+        self._without_content = 0  # bytes of the body since its last content
         self._unread = bytearray()
         self._running: RequestResponseCycle | None = None
         self._is_pipelined = False  # whether the next request came before the last response was complete
@@ -117,12 +110,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             del self._unread[:size]
             if self._reading == "head":
                 self._head_bytes += len(piece)
+            else:
+                self._without_content += len(piece)
             self._feed(piece)
             if self._is_upgraded or self.transport.is_closing():
                 self._unread.clear()
                 return
             if self._reading == "head" and self._head_bytes > HEAD_BYTES_MAX:
                 self._refuse(414 if len(getattr(self, "url", b"")) > HEAD_BYTES_MAX // 2 else 431, "HEAD_TOO_LARGE")
+            elif self._reading == "body" and self._without_content > WITHOUT_CONTENT_MAX:
+                self._refuse_body(431, "HEAD_TOO_LARGE")
         if self._refusal is None and not self._has_room():
             self._refuse(503, "TOO_MANY_CONNECTIONS")
         self._hold_reading()
@@ -167,6 +164,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         cast("dict[str, Any]", self.scope)["extensions"] = {CONNECTION: self.visit}
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._reading == "body":
+            return  # a field behind the body is no header: those have been checked, and the request has begun
         super().on_header(name, value)
         if len(self.headers) > HEADERS_MAX:  # an unfinished head of many short lines takes 25 times its bytes
             self._refusal = (431, "HEAD_TOO_LARGE")
@@ -183,7 +182,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._is_proxy:
             self._find_client()
         super().on_headers_complete()
-        self._reading, self._since, self._head_bytes = "body", self.loop.time(), 0
+        self._reading, self._since, self._head_bytes, self._without_content = "body", self.loop.time(), 0, 0
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
         self._body_left = int(length) if length.isdigit() and len(length) < 16 else 0
 
@@ -199,6 +198,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._body_left -= len(body)
+        self._without_content = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:

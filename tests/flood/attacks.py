@@ -251,6 +251,12 @@ def _upgrade(attack: Attack) -> Callable[..., bytes]:
     return lambda _path, *more: attack.upgrade(*more)
 
 
+async def trailers(attack: Attack) -> None:
+    """Fields behind a body in chunks that never end: the parser copies what it has at each piece."""
+    head = attack.get("/graphql", "transfer-encoding: chunked").replace(b"GET", b"POST", 1)
+    await _push(attack, 20, head + b"0\r\nx: ", b"y" * 65_536)
+
+
 async def slow_headers(attack: Attack) -> None:
     """Heads that come byte by byte and never end."""
 
@@ -352,6 +358,7 @@ ATTACKS = {
         unread_pages,
         readiness,
         large_headers,
+        trailers,
         slow_headers,
         slow_bodies,
         connects,

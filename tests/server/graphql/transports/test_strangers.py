@@ -404,3 +404,35 @@ async def test_a_flood_of_bad_requests_does_not_fill_the_log(api: Api, caplog: p
     refused = [each for each in logged if each["event"] == "http.request_refused"]
     assert [(each["code"], each["refused"]) for each in refused] == [("HEAD_TOO_LARGE", 1)]
     assert not [each for each in caplog.records if each.name.startswith("uvicorn") and each.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize("trailer", ["authorization: Bearer {token}", "host: elsewhere.example"])
+async def test_fields_behind_a_body_are_no_headers(api: Api, trailer: str):
+    """They come after everything has been checked, and only the last proxy may have seen them."""
+    body = b'{"query": "{ __typename }"}'
+    async with line(api.server) as wire:
+        wire.send(
+            get(api.server, "/graphql", "content-type: application/json", "transfer-encoding: chunked").replace(
+                b"GET", b"POST", 1
+            )
+            + b"%x\r\n%s\r\n0\r\n" % (len(body), body)
+            + trailer.format(token=api.token).encode()
+            + b"\r\n\r\n"
+        )
+        status, _, _ = await wire.answer()
+        assert status == 401
+        wire.send(get(api.server))
+        assert (await wire.answer())[0] == 200  # the connection goes on
+
+
+@pytest.mark.parametrize("piece", [b"y" * 4096, b"x: y\r\n" * 700], ids=["one line", "many lines"])
+async def test_fields_behind_a_body_have_an_end(api: Api, piece: bytes):
+    async with line(api.server) as wire:
+        wire.send(get(api.server, "/graphql", "transfer-encoding: chunked").replace(b"GET", b"POST", 1) + b"0\r\nx: ")
+        me = psutil.Process()
+        before = me.memory_info().rss
+        assert (await wire.answer())[0] == 401
+        sent = await flood(wire, piece, 10_000)
+        assert sent < 16 * MB
+        assert me.memory_info().rss - before < 16 * MB
+        assert await wire.ends()
