@@ -24,6 +24,7 @@ KEYS_INTERVAL = timedelta(minutes=1)  # between two reads of the keys, whatever 
 CLOCK_TOLERANCE = timedelta(seconds=60)
 REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=10)
 RESPONSE_MAX = 256 * 1024  # bytes
+NEEDED = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
 class LoginFailed(PilotlightError):
@@ -176,6 +177,8 @@ class OpenIdProvider:
             found = await self._request("GET", f"{self._client.issuer}/.well-known/openid-configuration")
             if str(found.get("issuer", "")).rstrip("/") != self._client.issuer:
                 raise LoginFailed("The OpenID provider calls itself by another name than OIDC_ISSUER.")
+            if not all(isinstance(found.get(name), str) for name in NEEDED):
+                raise LoginFailed("The OpenID provider's configuration is not complete.")
             self._metadata, self._metadata_until = found, time.monotonic() + METADATA_TTL.total_seconds()
         return self._metadata
 
@@ -184,15 +187,24 @@ class OpenIdProvider:
             self._http = aiohttp.ClientSession(timeout=REQUEST_TIMEOUT)
         try:
             async with self._http.request(method, url, allow_redirects=False, **options) as response:
-                body = await response.content.read(RESPONSE_MAX)
                 if response.status != 200:
                     raise LoginFailed(f"The OpenID provider answered with HTTP {response.status}.")
-            parsed = orjson.loads(body)
+                parsed = orjson.loads(await _read(response.content))
         except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
             raise LoginFailed("The OpenID provider can't be reached at the moment.") from error
         if not isinstance(parsed, dict):
             raise LoginFailed("The OpenID provider's answer can't be read.")
         return parsed  # pyright: ignore[reportUnknownVariableType]
+
+
+async def _read(content: aiohttp.StreamReader) -> bytes:
+    """All of it. One read returns no more than has arrived so far."""
+    body = bytearray()
+    while chunk := await content.read(RESPONSE_MAX):
+        body += chunk
+        if len(body) > RESPONSE_MAX:
+            raise LoginFailed("The OpenID provider's answer is too long.")
+    return bytes(body)
 
 
 def _groups_of(claim: Any) -> frozenset[str]:

@@ -61,17 +61,27 @@ class Forger:
         self.other_key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self.id_token = ""
         self.redeemed: list[dict[str, str]] = []
+        self.lacks = ""  # what its configuration leaves out
 
     def sign(self, claims: dict[str, Any], *, alg: str = "RS256", key: Any = None, kid: str = "one") -> None:
         self.id_token = jwt.encode(claims, self.key if key is None else key, algorithm=alg, headers={"kid": kid})
 
     async def _metadata(self, _: web.Request) -> web.Response:
         names = {"authorization_endpoint": "auth", "token_endpoint": "token", "jwks_uri": "jwks"}
-        return web.json_response({"issuer": self.issuer, **{name: f"{self.issuer}/{at}" for name, at in names.items()}})
+        places = {name: f"{self.issuer}/{at}" for name, at in names.items() if name != self.lacks}
+        return web.json_response({"issuer": self.issuer, **places})
 
-    async def _jwks(self, _: web.Request) -> web.Response:
+    async def _jwks(self, request: web.Request) -> web.StreamResponse:
+        """In pieces: large sets of keys arrive so."""
         public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key()))
-        return web.json_response({"keys": [{**public, "kid": "one", "use": "sig", "alg": "RS256"}]})
+        body = json.dumps({"keys": [{**public, "kid": "one", "use": "sig", "alg": "RS256"}]}).encode()
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for part in (body[:100], body[100:]):
+            await response.write(part)
+            await asyncio.sleep(0.05)
+        await response.write_eof()
+        return response
 
     async def _token(self, request: web.Request) -> web.Response:
         self.redeemed.append({name: str(value) for name, value in (await request.post()).items()})

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 import aiohttp
 import pytest
 
+from server.auth.oidc import LoginFailed, LoginRequest, OidcClient, OpenIdProvider
 from server.auth.wrong_tokens import WrongTokens
 from server.config import Settings
 from server.errors import StartupProblem
@@ -168,6 +169,18 @@ async def test_logins_that_fail_are_limited_per_address(served: tuple[Server, Fo
                 assert response.status == 429
                 assert 0 < int(response.headers["retry-after"]) <= 20
     assert len(forging.redeemed) == redeemed
+
+
+@pytest.mark.parametrize("lacks", ["authorization_endpoint", "token_endpoint", "jwks_uri"])
+async def test_a_provider_whose_configuration_is_not_complete_is_said_to_be_so(lacks: str):
+    async with forger() as forging:
+        forging.lacks = lacks
+        provider = OpenIdProvider(OidcClient(forging.issuer, "pilotlight", None, "http://x/login/callback", "", ""))
+        try:
+            with pytest.raises(LoginFailed, match="configuration is not complete"):
+                await provider.authorization_url(LoginRequest.new())
+        finally:
+            await provider.close()
 
 
 def test_half_of_the_settings_is_refused_at_start():
