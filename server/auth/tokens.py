@@ -48,6 +48,13 @@ def new_secret(prefix: str = PREFIX) -> str:
     return prefix + secrets.token_urlsafe(32)
 
 
+def bearer_secret(authorization: object) -> str | None:
+    """The secret of an Authorization header. None for another scheme, and for that of a login."""
+    kind, _, secret = authorization.partition(" ") if isinstance(authorization, str) else ("", "", "")
+    is_token = kind.lower() == "bearer" and not secret.strip().startswith(SESSION_PREFIX)
+    return (secret.strip() or None) if is_token else None
+
+
 def hash_of(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 

@@ -18,7 +18,7 @@ from schema.context import Services
 from schema.error_masking import public_errors, to_graphql_error
 from server.auth.caller import Caller
 from server.auth.rate_limit import RateLimiter
-from server.auth.tokens import SESSION_PREFIX
+from server.auth.tokens import bearer_secret
 from server.db.outages import is_database_unavailable
 from server.graphql.documents.core_types import core_of
 from server.graphql.documents.document import Document, Operation
@@ -82,7 +82,7 @@ class GraphQLService:
         self, authorization: object, *, session: str | None = None, address: str = ""
     ) -> Caller | None:
         """The caller of a valid token, or of the session if there is no token; else None. Raises TooManyWrongTokens."""
-        secret = session if authorization is None else _bearer(authorization)
+        secret = session if authorization is None else bearer_secret(authorization)
         if secret is None:
             return None
         caller = await self._services.tokens.caller_of(secret, address=address)
@@ -99,7 +99,8 @@ class GraphQLService:
         given = session if authorization is None else authorization
         if not isinstance(given, str):
             return None
-        key = sha256(given.encode()).digest()
+        # A login's secret where a token belongs must not find the look-up of its cookie.
+        key = sha256(f"{authorization is None} {given}".encode()).digest()
         pending = self._authenticating.get(key)
         if pending is None:
             pending = asyncio.ensure_future(self.authenticate(authorization, session=session, address=address))
@@ -247,9 +248,3 @@ def _consume_error(pending: "asyncio.Future[Caller | None]") -> None:
     """Mark its error as retrieved; else asyncio would log it when no caller is left to get it."""
     if not pending.cancelled():
         pending.exception()
-
-
-def _bearer(authorization: object) -> str | None:
-    kind, _, secret = authorization.partition(" ") if isinstance(authorization, str) else ("", "", "")
-    is_token = kind.lower() == "bearer" and not secret.strip().startswith(SESSION_PREFIX)
-    return (secret.strip() or None) if is_token else None

@@ -123,12 +123,14 @@ class Login:
             return Response("There is no session.", status_code=401, media_type="text/plain", headers=NO_STORE)
         try:
             caller = await self._runtime.tokens.caller_of(secret, address=address_of(request.scope))
+            if caller is not None:  # else it is over, or was never begun
+                async with self._runtime.database.write() as session:
+                    await end_session(session, secret)
+                self._runtime.tokens.forget()
         except TooManyWrongTokens as refusal:
             return _too_many(refusal)
-        if caller is not None:  # else it is over, or was never begun
-            async with self._runtime.database.write() as session:
-                await end_session(session, secret)
-            self._runtime.tokens.forget()
+        except DATABASE_ERRORS as error:  # the cookie is kept: the session goes on
+            return _problem(_words_of(error), 503)
         response = Response(status_code=204, headers=NO_STORE)
         response.set_cookie(value="", max_age=0, **self._cookie.attributes)
         return response

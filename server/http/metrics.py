@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -19,8 +20,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.requests import Request
 from starlette.responses import Response
 
+from server.auth.tokens import bearer_secret
 from server.auth.wrong_tokens import TooManyWrongTokens
-from server.db.outages import is_database_unavailable
+from server.db.outages import DATABASE_ERRORS, is_database_unavailable
 from server.graphql.service import GraphQLService
 from server.graphql.transports.handshake import address_of
 from server.http.shared_responses import SharedResponse
@@ -28,6 +30,8 @@ from server.novita.transport.circuit_breaker import BreakerState
 from server.queue import metrics
 from server.queue.queries import job_stats
 from server.runtime import Runtime
+
+log = structlog.get_logger(__name__)
 
 
 def process_metrics(runtime: Runtime, service: GraphQLService | None) -> Iterator[Metric]:
@@ -213,7 +217,12 @@ class MetricsEndpoint:
         self._shared = SharedResponse(self._scrape)
 
     async def answer(self, request: Request) -> Response:
-        if not self._runtime.settings.is_loopback and not await self._is_allowed(request):
+        try:
+            is_allowed = self._runtime.settings.is_loopback or await self._is_allowed(request)
+        except DATABASE_ERRORS as error:
+            log.warning("metrics.database_away", error=type(error).__name__)
+            return Response("the database can't be reached at the moment", 503, {"retry-after": "1"})
+        if not is_allowed:
             return Response(
                 "send a token of the project `default`: Authorization: Bearer pl_...",
                 401,
@@ -230,11 +239,11 @@ class MetricsEndpoint:
         return Response(generate_latest(REGISTRY) + generate_latest(own), media_type=CONTENT_TYPE_LATEST)
 
     async def _is_allowed(self, request: Request) -> bool:
-        kind, _, secret = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer":
+        secret = bearer_secret(request.headers.get("authorization"))
+        if secret is None:
             return False
         try:
-            caller = await self._runtime.tokens.caller_of(secret.strip(), address=address_of(request.scope))
+            caller = await self._runtime.tokens.caller_of(secret, address=address_of(request.scope))
         except TooManyWrongTokens:
             return False
         return caller is not None and await self._runtime.projects.is_server_project(caller.project_id)

@@ -177,6 +177,21 @@ async def test_a_websocket_uses_the_session_of_our_own_page_only(browser: Browse
     assert refused.value.status == 403
 
 
+async def test_a_websocket_takes_no_session_in_the_place_of_a_token(browser: Browser):
+    """Also just after the cookie was accepted: what is known of it then is not known of a token."""
+    await browser.log_in()
+    secret, address = browser.secret, f"{browser.origin}/graphql"
+    protocols = ["graphql-transport-ws"]
+    async with browser.http.ws_connect(address, protocols=protocols, headers=browser.page) as ws:
+        await ws.send_json({"type": "connection_init"})
+        assert (await ws.receive_json())["type"] == "connection_ack"
+        browser.http.cookie_jar.clear()
+        for given in (secret, f"Bearer {secret}"):
+            async with browser.http.ws_connect(address, protocols=protocols) as other:
+                await other.send_json({"type": "connection_init", "payload": {"Authorization": given}})
+                assert (await other.receive()).data == 4403
+
+
 async def test_logging_out_ends_the_session_and_its_websockets(browser: Browser):
     await browser.log_in()
     secret, address = browser.secret, f"{browser.origin}/graphql"
