@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.config import Settings
-from server.graphql.transports.body import HttpError
+from server.graphql.transports.body import ClientGone, HttpError, read_body
 from server.graphql.transports.http import GraphQLEndpoint
 
 
@@ -37,6 +37,10 @@ class McpEndpoint:
                 # The stream that a GET would open stays empty, because no state is kept.
                 raise HttpError(405, "Use POST.", "METHOD_NOT_ALLOWED", headers=((b"allow", b"POST"),))
             await self._graphql.check_caller(scope)
+            # Here, because the SDK logs a client that leaves in the middle as an error, with a traceback.
+            body = await read_body(dict(scope["headers"]), receive, self._settings.request_body_limit)
+        except ClientGone:
+            return
         except HttpError as refused:
             headers = {name.decode(): value.decode() for name, value in refused.headers}
             await JSONResponse({"error": refused.message}, refused.status, headers)(scope, receive, send)
@@ -47,7 +51,7 @@ class McpEndpoint:
             text = "The MCP server is not installed: pip install 'pilotlight[mcp]'"
             await JSONResponse({"error": text}, 501)(scope, receive, send)
             return
-        await app(scope, receive, send)
+        await app(scope, _replayed(body, receive), send)
 
     async def stop(self) -> None:
         self._stop.set()
@@ -87,6 +91,20 @@ class McpEndpoint:
         request = ctx.request_context.request
         headers = {name.lower(): value for name, value in request.headers.items()}
         return AsyncRequests(InProcess(self._graphql, request.scope, headers["authorization"]))
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Gives the body that has been read, then what follows it."""
+    is_given = False
+
+    async def replay() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
 
 
 class InProcess:

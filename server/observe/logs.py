@@ -61,8 +61,8 @@ def configure(*, level: str, format: str) -> None:
     # At debug level every request has a line of Pilotlight's with its ids; uvicorn's says less.
     logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    # Their debug lines only hide our own.
-    for name in ("alembic", "aiocache", "asyncio", "urllib3"):
+    # Their debug lines only hide our own. Those of `mcp` also quote what callers send and why it is refused.
+    for name in ("alembic", "aiocache", "asyncio", "urllib3", "mcp"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 

@@ -51,7 +51,7 @@ async def read_http_request(scope: Scope, headers: dict[bytes, bytes], receive: 
         parameters = _parameters(scope["query_string"])
     else:
         _check_type(headers.get(b"content-type"), headers.get(b"content-encoding", b"identity"))
-        parameters = _json(await _body(headers, receive, max_bytes), "The body")
+        parameters = _json(await read_body(headers, receive, max_bytes), "The body")
     try:
         return read_request(parameters)
     except Malformed as error:
@@ -70,8 +70,11 @@ def _check_type(content_type: bytes | None, encoding: bytes) -> None:
         raise HttpError(415, "Send application/json, in UTF-8.", "UNSUPPORTED_MEDIA_TYPE")
 
 
-async def _body(headers: dict[bytes, bytes], receive: Receive, max_bytes: int) -> bytes:
-    """Refused by its Content-Length, else as soon as it is too long, so a large body is never all in memory."""
+async def read_body(headers: dict[bytes, bytes], receive: Receive, max_bytes: int) -> bytes:
+    """Refused by its Content-Length, else as soon as it is too long, so a large body is never all in memory.
+
+    Raises HttpError or ClientGone.
+    """
     length = headers.get(b"content-length", b"")
     if length.isdigit() and (len(length) > 15 or int(length) > max_bytes):
         raise _too_large(max_bytes)

@@ -20,10 +20,12 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from pilotlight_client import AsyncPilotlight
 
+from tests.server.graphql.transports.test_hostile_clients import line
 from tests.support.api import Api
 from tests.support.api_server import serving
 from tests.support.fault_proxy import FaultProxy
 from tests.support.processes import PILOTLIGHT, Up, control, made
+from tests.support.waiting import until
 
 PRODUCT = "RTX 4090 24GB"
 TOOLS = {
@@ -202,13 +204,17 @@ async def test_arguments_that_do_not_fit_are_refused_in_the_same_form(running: U
 async def test_a_wait_has_an_end_and_says_to_call_again(running: Up):
     name = f"agent-{uuid4().hex[:8]}"
     given: dict[str, Any] = {"product": PRODUCT, "image": "nginx", "max_duration_seconds": 600}
+    simulator = running.ready["simulatorUrl"]
+    speed = (await control(simulator, "state"))["speed"]
     async with over_http(running) as client:
         (too_long,) = await refusal(client, "wait_for", operation_id="op_x", seconds=45.1)
         assert too_long["path"] == ["seconds"]
+        await control(simulator, "speed", {"speed": 0.001})  # the machine does not run before the first wait is over
         created = await call(client, "create_instance", operation_key=str(uuid4()), name=name, **given)
         operation = created["operation"]["id"]
         waited = await call(client, "wait_for", operation_id=operation, seconds=0)
         assert (waited["is_over"], waited["call_again"]) == (False, True)
+        await control(simulator, "speed", {"speed": speed})
         waited = await call(client, "wait_for", operation_id=operation)
         assert (waited["is_over"], waited["call_again"]) == (True, False)
         listed = await call(client, "list_instances", statuses=["ready"], limit=100)
@@ -251,6 +257,46 @@ async def test_requests_beyond_the_rate_are_refused_whatever_they_ask_for(api: A
 
     assert [each.status for each in answers] == [200, 200, 429]
     assert int(answers[-1].headers["retry-after"]) in range(1, 61)
+
+
+async def test_no_argument_is_in_the_log(running: Up):
+    secret = f"sEcReT-{uuid4().hex}"
+    create: dict[str, Any] = {"operation_key": str(uuid4()), "name": "quiet", "product": PRODUCT, "image": "nginx"}
+    refused: list[tuple[str, dict[str, Any]]] = [
+        ("get_instance", {"instance": secret}),
+        ("get_log", {"instance": secret}),
+        ("quote", {"product": secret}),
+        ("list_instances", {"statuses": [secret]}),
+        ("wait_for", {"operation_id": secret}),
+        ("create_instance", {**create, "env": {"HF_TOKEN": [secret]}}),
+        ("create_instance", {**create, "max_duration_seconds": secret}),
+        ("create_instance", {**create, secret: "x"}),
+        (secret, {}),
+    ]
+    async with over_http(running) as client:
+        for tool, arguments in refused:
+            assert (await client.call_tool(tool, arguments)).is_error, tool
+        accepted = await call(client, "create_instance", **create, max_duration_seconds=600, env={"HF_TOKEN": secret})
+
+    await until(lambda: accepted["instance"]["id"] in running.said)  # all lines before it have been read
+    assert secret not in running.said
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_request_is_no_error(
+    api: Api, caplog: pytest.LogCaptureFixture
+):
+    lines = ["POST /mcp HTTP/1.1", f"host: {api.server.address}", f"authorization: Bearer {api.token}"]
+    lines += ["content-type: application/json", "accept: application/json, text/event-stream", "content-length: 99"]
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    headers = {"authorization": f"Bearer {api.token}", "accept": "application/json, text/event-stream"}
+    for _ in range(5):
+        async with line(api.server) as wire:
+            wire.send("\r\n".join([*lines, "", "{"]).encode())
+            await wire.writer.drain()
+        answer = await api.server.http.post(f"http://{api.server.address}/mcp", json=body, headers=headers)
+        assert answer.status == 200
+
+    assert [each.getMessage() for each in caplog.records if each.levelname == "ERROR"] == []
 
 
 @pytest.mark.parametrize("token", ["pl_wrong", None])
