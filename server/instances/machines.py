@@ -219,6 +219,12 @@ async def is_one_leaving(session: AsyncSession, instance_id: UUID) -> bool:
     return found.first() is not None
 
 
+async def end_drain(session: AsyncSession, machine: Machine) -> Machine:
+    """It is removed now, not only after its drain."""
+    await _set(session, machine, removing_from=now())
+    return await session.get_one(Machine, (machine.instance_id, machine.number))
+
+
 async def note_sent(session: AsyncSession, machine: Machine) -> None:
     """Its removal is sent now. What an earlier one has done is known, or that one counts."""
     await _set(session, machine, removal_sent_at=now())

@@ -6,16 +6,23 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
 from server.db.tables import Instance, Machine
+from server.enums import InstanceStatus
 from server.errors import NovitaError, ProviderNotFound
 from server.instances import machines
 from server.instances.provider.states import MachineState, state_of, times_of
+from server.instances.recovery.spec import LONGEST_DRAIN
 from server.jobs.failures import wait_for_provider
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.queue.enqueue import enqueue
 from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import RemoveMachine
 
+S = InstanceStatus
 PAUSE_MAX = timedelta(minutes=2)
+# How often a job looks whether a drain is over before its time.
+DRAIN_LOOK = timedelta(seconds=15)
+# What no longer runs, or is started anew, leaves nothing to drain; and there are never more than two machines.
+DRAINS_NO_MORE = frozenset({S.STOPPING, S.EXITED, S.STARTING, S.FAILED, S.DELETING, S.DELETED})
 POLL_INTERVAL_MAX = timedelta(seconds=10)
 # After the job itself has failed, which is a fault of ours.
 NEXT_JOB_AFTER = timedelta(minutes=5)
@@ -31,11 +38,16 @@ async def keep_removing(session: AsyncSession, work: RemoveMachine, failure: Fai
 async def remove_machine(work: RemoveMachine, ctx: JobContext) -> Outcome:
     async with ctx.read() as session:
         machine = await machines.to_remove(session, work.instance_id, work.novita_id)
+        instance = await session.get_one(Instance, work.instance_id)
     if machine is None or machine.removing_from is None:
         return Done()
     waited = now() - machine.removing_from
+    if _is_draining(instance, -waited):
+        return Again(after=min(-waited, DRAIN_LOOK))
     if waited < timedelta(0):
-        return Again(after=-waited)
+        async with ctx.write() as session:
+            machine = await machines.end_drain(session, machine)
+        waited = timedelta(0)
     try:
         is_gone = await _delete_and_look(machine, ctx)
     except NovitaError as error:
@@ -45,6 +57,11 @@ async def remove_machine(work: RemoveMachine, ctx: JobContext) -> Outcome:
     async with ctx.write() as session:
         await machines.end_removed(session, machine)
     return Done()
+
+
+def _is_draining(instance: Instance, left: timedelta) -> bool:
+    """Not if more than any drain is left: its end was written before the clock was set back."""
+    return timedelta(0) < left <= LONGEST_DRAIN and instance.status not in DRAINS_NO_MORE
 
 
 async def _delete_and_look(machine: Machine, ctx: JobContext) -> bool:
