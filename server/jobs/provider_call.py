@@ -21,7 +21,7 @@ from server.instances.provider.states import MachineState, observed_fields, stat
 from server.jobs.failures import GONE, Reason, fail_work, retry_later, revert
 from server.jobs.market.waiting import provider_since
 from server.jobs.registry import JobContext, growing_pause
-from server.market.waits import Waiting
+from server.market.waits import WAITING_FOR_CAPACITY, Waiting
 from server.novita.models import RemoteInstance
 from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import MonitorStartup, OperationWork
@@ -250,6 +250,8 @@ async def start_monitor(
         if accepted is not None:
             await accepted(session, loaded)
         instance = await transitions.lock(session, work.instance_id)
+        if instance.status_reason == WAITING_FOR_CAPACITY:
+            instance = await transitions.update(session, work.instance_id, cause=loaded.cause, status_reason=None)
         if instance.run_accepted_at is None:  # else a restart or a migration, which go on with the run
             await transitions.write_silently(session, instance, run_accepted_at=now())
         await machines.enqueue_monitor(

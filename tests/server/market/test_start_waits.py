@@ -75,6 +75,19 @@ async def test_start_that_is_refused_for_stock_waits_and_goes_on_with_the_same_m
     assert await row(market, accepted) is None
 
 
+async def test_start_that_goes_on_says_no_longer_that_it_waits(market: Market):
+    await market.poll()
+    instance_id = await exited(market)
+    await start(market, instance_id)
+    assert (await market.world.instance(instance_id))["status_reason"] == "WAITING_FOR_CAPACITY"
+    await stock(market, 1)
+    await market.world.work_until_status(instance_id, S.READY)
+
+    shown = [each.data["instance"] for each in await market.world.events(instance_id) if "instance" in each.data]
+    reasons = [each["status_reason"] for each in shown if each["status"] == S.STARTING]
+    assert ("WAITING_FOR_CAPACITY" in reasons, reasons[-1]) == (True, None)
+
+
 async def test_waiting_start_is_not_stale_and_can_be_cancelled(market: Market):
     await market.poll()
     instance_id = await exited(market)
