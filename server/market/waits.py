@@ -14,7 +14,7 @@ from server.clock import now
 from server.db.tables import CapacityWait, Operation
 from server.market import segments
 from server.market.wait_draft import Wish, wish_of
-from server.market.wake import FITS, SUITS, lock, run_job, wake
+from server.market.wake import FITS, IS_ADMITTED, IS_CHEAP, SUITS, lock, run_job, wake
 from server.queue.control import keep_job, make_keys_due_now
 from server.queue.kinds import ExpireWait, OperationWork, to_args
 
@@ -124,15 +124,14 @@ FOUND = text(f"""
     WHERE operation_id = :operation_id AND offer.region = offer_region AND offer.product_id = offer_product_id
       AND offer.mode = offer_mode AND offer.is_available AND {FITS}
 """)
-# Of the same project, with at least its priority, and older.
+# Of the same project, with at least its priority, and older. A start that its host has refused can't have the offer.
 WANTED = text(f"""
     SELECT DISTINCT offer.region, offer.product_id, offer.mode
     FROM capacity_wait AS waiting JOIN offer ON {SUITS}
     WHERE waiting.project_id = :project_id AND waiting.product_name = :product_name
       AND waiting.gpu_count = :gpu_count AND waiting.priority >= :priority
       AND (waiting.since < :since OR {IS_AHEAD})
-      AND waiting.until > clock_timestamp() AND waiting.blocked_by IS NULL
-      AND (waiting.max_price_e5 IS NULL OR offer.price_e5 <= waiting.max_price_e5)
+      AND waiting.until > clock_timestamp() AND waiting.blocked_by IS NULL AND {IS_CHEAP} AND {IS_ADMITTED}
 """)
 AHEAD = text(f"""
     SELECT count(*) FROM capacity_wait AS waiting

@@ -19,6 +19,7 @@ from server.instances.limits.spec import Lifetime, LifetimeChange
 from server.instances.provider.reader import unseen_for
 from server.instances.provider.reconcile import reconcile
 from server.instances.queries.instances import get_instance
+from server.market.refusals import QueuedBehind
 from server.market.wait_draft import WaitDraft
 from server.simulator import lifecycle
 from server.simulator.faults import Fault, FaultKind
@@ -183,6 +184,27 @@ async def test_start_that_its_host_refuses_blocks_no_other_and_is_tried_again_af
     operation = await market.world.work_until_over(accepted.operation.id)
 
     assert (operation["status"], market.world.calls(START)) == ("SUCCEEDED", 4)
+
+
+async def test_start_that_its_host_refuses_blocks_no_new_request(market: Market):
+    """It can't have what is offered, so nothing is left to it, until the offer changes."""
+    await market.poll()
+    instance_id = await exited(market)
+    market.world.faults(Fault(FaultKind.ERROR, (START,), times=2, status=400, reason="INSUFFICIENT_RESOURCE"))
+    await start(market, instance_id)
+    await stock(market, 5)
+    await work(market)
+    assert market.world.calls(START) == 2
+    market.world.catalog = market.catalog()
+    request: dict[str, Any] = {"product_name": NAME, "regions": (REGION,), "billing": "SPOT"}
+
+    await market.world.create("new", **request)
+    await work(market)
+    assert await names_made(market) == ["machine", "new"]
+
+    await market.world.execute("UPDATE capacity_wait SET refused_at = refused_at - interval '1 hour'")
+    with pytest.raises(QueuedBehind):
+        await market.world.create("behind", **request)
 
 
 async def test_start_of_a_machine_is_not_woken_by_another_product_of_the_same_name(market: Market):
