@@ -100,11 +100,15 @@ async def match(session: AsyncSession, operation: Operation, instance: Instance)
     offer = await waits.found(session, operation.id)
     if offer is None:
         return None
+    candidate = Candidate(offer.region, offer.cluster_id, offer.product_id, offer.mode, offer.price_e5)
+    is_repeated = operation.reserved_price_e5 is not None  # the provider was away, or limits its calls
     await admit_again(session, operation, instance, offer.price_e5)
+    if is_repeated:
+        return candidate
     values = {"region": offer.region, "billingMode": offer.mode, "pricePerHourE5": str(offer.price_e5)}
     cause = Cause(operation.id, operation.requested_by)
     await transitions.record_event(session, EventType.WAIT_MATCHED, instance, cause=cause, values=values)
-    return Candidate(offer.region, offer.cluster_id, offer.product_id, offer.mode, offer.price_e5)
+    return candidate
 
 
 async def admit_again(session: AsyncSession, operation: Operation, instance: Instance, price_e5: int) -> None:

@@ -478,6 +478,18 @@ async def test_provider_that_is_away_after_the_wake_up_ends_nothing(empty: Marke
     assert empty.world.made() == 1
 
 
+async def test_create_that_is_repeated_after_a_wake_up_is_matched_once(empty: Market):
+    accepted = await waiting(empty)
+    empty.world.faults(Fault(FaultKind.RATE_LIMIT, (CREATE,), times=3))
+    await stock(empty, 1)
+
+    await empty.world.work_until_status(accepted.instance.id, InstanceStatus.READY)
+
+    assert empty.world.calls(CREATE) == 4
+    events = [each for each in await empty.world.event_types(accepted.instance.id) if each.startswith("wait.")]
+    assert events == ["wait.began", "wait.matched"]
+
+
 async def test_longest_waiter_is_served_first_however_often_it_was_refused(empty: Market):
     """dstack#4246: there, each refusal makes the pause longer, so that the longest waiter retries least often."""
     oldest = await waiting(empty, "oldest")
