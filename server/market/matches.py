@@ -17,6 +17,7 @@ from server.market.segments import Segment
 MICROS_PER_E5 = 10
 
 # One row for each pair of an alert and an offer that matches it, from the first poll that saw the match to the last.
+# A match that began in the future was written before the clock was set back: it begins now.
 UPDATE_MATCHES = text("""
     WITH matching AS (
         SELECT alert.id AS alert_id, offer.product_id
@@ -33,15 +34,23 @@ UPDATE_MATCHES = text("""
         WHERE region = :region AND mode = :mode AND gpu_count = :gpu_count
           AND NOT EXISTS (SELECT FROM matching
                           WHERE matching.alert_id = known.alert_id AND matching.product_id = known.product_id)
+    ), begun_again AS (
+        UPDATE market_alert_match AS known SET since = :at
+        FROM matching
+        WHERE region = :region AND mode = :mode AND gpu_count = :gpu_count
+          AND since > CAST(:at AS timestamptz) + interval '1 hour'
+          AND matching.alert_id = known.alert_id AND matching.product_id = known.product_id
     )
     INSERT INTO market_alert_match (alert_id, region, product_id, mode, gpu_count, since)
     SELECT alert_id, :region, product_id, :mode, :gpu_count, :at FROM matching ORDER BY alert_id, product_id
     ON CONFLICT DO NOTHING
 """)
-# The row of the alert is locked and marked: of two processes, the second finds that it has fired.
+# The row of the alert is locked and marked: of two processes, the second finds that it has fired. A cooldown that began
+# in the future is none.
 LOCK_DUE = text("""
     SELECT alert.id FROM market_alert AS alert
-    WHERE (alert.fired_at IS NULL OR alert.fired_at + alert.cooldown <= :at)
+    WHERE (alert.fired_at IS NULL OR alert.fired_at + alert.cooldown <= :at
+           OR alert.fired_at > CAST(:at AS timestamptz) + interval '1 hour')
       AND EXISTS (
         SELECT FROM market_alert_match AS match
         WHERE match.alert_id = alert.id AND region = :region AND mode = :mode AND match.gpu_count = :gpu_count

@@ -133,6 +133,28 @@ async def test_offer_that_begins_to_match_in_the_cooldown_fires_after_it(market:
     assert len(await fired(market)) == 2
 
 
+async def test_clock_that_is_set_back_by_a_day_mutes_no_alert(market: Market):
+    await out_of_stock(market)
+    await alert(market)
+    market.plan(free=4)
+    await market.poll_segment()
+    await pass_time(market, "-1 day")
+
+    await market.poll_segment()
+    await pass_time(market, "31 seconds")
+    await market.poll_segment()
+    assert await fired(market) == [OFFER]
+
+    await pass_time(market, "-1 day")
+    market.plan(free=0)
+    await market.poll_segment()
+    market.plan(free=4)
+    await market.poll_segment()
+    await market.world.execute("UPDATE market_alert_match SET since = since - interval '31 seconds'")
+    await market.poll_segment()
+    assert await fired(market) == [OFFER, OFFER]
+
+
 async def test_price_of_the_whole_machine_decides(market: Market):
     await market.poll()
     market.plan(free=4, price=20_000)
