@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from server.clock import now
 from server.db.tables import Instance, InstanceLike
 from server.enums import InstanceStatus, RecoveryTrigger
 from server.instances.recovery.spec import read
@@ -26,6 +27,7 @@ MEANT_TO_RUN = frozenset({S.STARTING, S.RUNNING, S.HEALTH_CHECKING, S.READY, S.R
 RESET_AFTER = timedelta(hours=6)  # READY for this long, an instance has recovered
 TRIES_PER_DAY = 10
 PAUSE_MAX = timedelta(minutes=30)
+CLOCK_SLACK = timedelta(minutes=1)  # by which the clocks of two processes may differ
 
 
 def is_open(row: InstanceLike) -> bool:
@@ -95,8 +97,13 @@ def tried(row: Instance, *, at: datetime) -> dict[str, Any]:
 
 def due_at(row: Instance) -> datetime:
     """When the next attempt may begin: after 1, 2, 4 ... 30 minutes, at most ten times in 24 hours."""
+    # What is ahead of now was written before the clock was set back.
+    moment = now() + CLOCK_SLACK
     tries = [datetime.fromisoformat(each) for each in (row.recovery_state or {}).get("tries", [])]
+    tries = [each for each in tries if each <= moment]
     due = row.status_since
+    if due > moment:
+        return now()
     if tries:
         due += min(timedelta(minutes=2 ** (len(tries) - 1)), PAUSE_MAX)
     return max(due, tries[0] + timedelta(days=1)) if len(tries) == TRIES_PER_DAY else due

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.clock import now
 from server.db.tables import Instance
 from server.enums import RecoveryTrigger
-from server.instances.recovery.incident import PAUSE_MAX, job_of
+from server.instances.recovery.incident import CLOCK_SLACK, PAUSE_MAX, job_of
 from server.instances.recovery.spec import read
 from server.instances.status import UP
 from server.queue.enqueue import enqueue
@@ -35,7 +35,10 @@ def due_at(row: Instance) -> datetime:
     tried = _tried(row)
     if not tried:
         return now()
-    return datetime.fromisoformat(tried["last"]) + min(timedelta(minutes=2 ** (tried["many"] - 1)), PAUSE_MAX)
+    last = datetime.fromisoformat(tried["last"])
+    if last > now() + CLOCK_SLACK:  # written before the clock was set back
+        return now()
+    return last + min(timedelta(minutes=2 ** (tried["many"] - 1)), PAUSE_MAX)
 
 
 def tried(row: Instance, **values: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from server.errors import Invalid
 from server.instances.commands.lifecycle import Target, accept
 from server.instances.commands.update import UpdateDraft, update_instance
 from server.instances.provider.reconcile import reconcile
-from server.instances.recovery import incident
+from server.instances.recovery import incident, notice
 from server.instances.recovery.spec import Recovery, RecoveryChange, read
 from server.observe import metrics
 from server.queue.kinds import Reconcile
@@ -441,6 +441,21 @@ def test_pauses_double_up_to_half_an_hour_and_ten_attempts_fit_into_a_day():
     assert pauses == [0, 1, 2, 4, 8, 16, 30, 30, 30, 30]
     row.recovery_state = {"tries": [at.isoformat()] * 10}
     assert incident.due_at(row) == at + timedelta(days=1)
+
+
+def test_clock_that_was_set_back_keeps_no_attempt_waiting():
+    """What lies in the future was written before that."""
+    at = now()
+    ahead = at + timedelta(days=1)
+    row = Instance(status_since=ahead, recovery_state={"tries": [ahead.isoformat()] * 10})
+    assert incident.due_at(row) - at < timedelta(minutes=1)
+    row = Instance(status_since=at, recovery_state={"tries": [at.isoformat(), *[ahead.isoformat()] * 9]})
+    assert incident.due_at(row) == at + timedelta(minutes=1)
+
+    notified = Instance(spot_reclaim_at=ahead)
+    notified.recovery_state = notice.tried(notified)
+    notified.recovery_state["notice"]["last"] = ahead.isoformat()
+    assert notice.due_at(notified) - at < timedelta(minutes=1)
 
 
 @pytest.mark.parametrize(("ready_for", "kept"), [(timedelta(hours=6), 0), (timedelta(hours=5, minutes=59), 3)])
