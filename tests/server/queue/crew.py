@@ -101,34 +101,27 @@ def alone(folder: Path, number: int) -> Iterator[None]:
         yield
 
 
-class Crew:
-    """The parent's side: starts workers and signals them."""
+class Forker:
+    """The parent's side of the process that workers are forked from."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._workers: list[int] = []
-        with (folder / "log").open("w") as log:
+    def __init__(self, log: Path) -> None:
+        with log.open("w") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.server.queue.crew", str(folder)],
+                [sys.executable, "-m", "tests.server.queue.crew"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=file,
                 text=True,
             )
 
-    def start(self, url: str, lease: float) -> int:
-        """The process id of a new worker."""
+    def fork(self, url: str, lease: float, folder: Path) -> int:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{url} {lease}\n")
+        self._process.stdin.write(f"{url} {lease} {folder}\n")
         self._process.stdin.flush()
-        self._workers.append(int(self._process.stdout.readline()))
-        return self._workers[-1]
+        return int(self._process.stdout.readline())
 
     def end(self) -> None:
-        for worker in self._workers:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(worker, signal.SIGKILL)
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -136,18 +129,36 @@ class Crew:
                 pipe.close()
 
 
+class Crew:
+    """The workers of one test."""
+
+    def __init__(self, forker: Forker, folder: Path) -> None:
+        self.folder = folder
+        self._forker = forker
+        self._workers: list[int] = []
+
+    def start(self, url: str, lease: float) -> int:
+        """The process id of a new worker."""
+        self._workers.append(self._forker.fork(url, lease, self.folder))
+        return self._workers[-1]
+
+    def end(self) -> None:
+        for worker in self._workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+
+
 def main() -> None:
-    folder = Path(sys.argv[1])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     me = os.getpid()
     for line in sys.stdin:
-        url, lease = line.split()
+        url, lease, folder = line.split()
         child = os.fork()
         if child == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             sys.stdin.close()
             os.dup2(2, 1)  # the answers to the parent's questions are not for the log
-            asyncio.run(_work(url, float(lease), folder, me))
+            asyncio.run(_work(url, float(lease), Path(folder), me))
             os._exit(0)
         print(child, flush=True)  # noqa: T201
 
@@ -166,7 +177,7 @@ async def _work(url: str, lease: float, folder: Path, parent: int) -> None:
     running = asyncio.ensure_future(worker.run())
     while not running.done():
         if os.getppid() != parent:
-            os._exit(1)  # the test is over
+            os._exit(1)  # the tests are over
         await asyncio.wait([running], timeout=0.2)
     await notifier.stop()
     await database.close()

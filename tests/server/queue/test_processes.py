@@ -17,7 +17,8 @@ from server.db.database import Database
 from server.db.embedded.server import EmbeddedPostgres, find_running
 from server.db.outages import DATABASE_ERRORS
 from server.queue.enqueue import enqueue, enqueue_many
-from tests.server.queue.crew import PROOF, Crew, Hang, Step
+from tests.server.queue.crew import PROOF, Crew, Forker, Hang, Step
+from tests.support.databases import DatabaseMaker
 from tests.support.proxy import Proxy
 from tests.support.waiting import until
 
@@ -28,18 +29,35 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-async def url(migrated_home: Path) -> AsyncIterator[str]:
-    """A durable server of its own: it is restarted here, and what it has committed must still be there."""
-    async with EmbeddedPostgres(migrated_home, durable=True) as running:
-        connection = await asyncpg.connect(running.url)
-        await connection.execute(PROOF)
-        await connection.close()
-        yield running.url
+async def url(new_database: DatabaseMaker) -> str:
+    """A database of its own: workers that were killed may go on for a moment."""
+    return await _with_proof(await new_database.migrated())
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Crew]:
-    crew = Crew(tmp_path)
+async def durable_url(migrated_home: Path) -> AsyncIterator[str]:
+    """A server of its own: it is restarted here, and what it has committed must still be there."""
+    async with EmbeddedPostgres(migrated_home, durable=True) as running:
+        yield await _with_proof(running.url)
+
+
+async def _with_proof(url: str) -> str:
+    connection = await asyncpg.connect(url)
+    await connection.execute(PROOF)
+    await connection.close()
+    return url
+
+
+@pytest.fixture(scope="module")
+def forker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forker]:
+    forker = Forker(tmp_path_factory.mktemp("crew") / "log")
+    yield forker
+    forker.end()
+
+
+@pytest.fixture
+def crew(forker: Forker, tmp_path: Path) -> Iterator[Crew]:
+    crew = Crew(forker, tmp_path)
     yield crew
     crew.end()
 
@@ -71,9 +89,15 @@ async def test_workers_killed_at_random_lose_nothing_and_no_job_runs_twice_at_on
     assert sorted(crew.folder.glob("two at once*")) == []
 
 
-async def test_postgresql_restarted_under_load_loses_nothing(
-    url: str, migrated_home: Path, crew: Crew, store: Database
-):
+async def test_postgresql_restarted_under_load_loses_nothing(durable_url: str, migrated_home: Path, crew: Crew):
+    store = Database(durable_url)
+    try:
+        await _restart_under_load(durable_url, migrated_home, crew, store)
+    finally:
+        await store.close()
+
+
+async def _restart_under_load(url: str, migrated_home: Path, crew: Crew, store: Database) -> None:
     for _ in range(2):
         crew.start(url, 10)
     asked = await _enqueue(store, 0, 300)
