@@ -24,7 +24,7 @@ async def test_invariants_hold_under_every_kind_of_fault(tmp_path: Path):
     assert checked == set(INVARIANTS), "\n".join(lines)
 
 
-def test_the_short_schedule_has_each_kind_of_fault_once_and_more_of_the_providers_in_its_time():
+def test_the_short_schedule_has_each_kind_of_fault_and_more_of_the_providers():
     faults = each_kind_once(SEED, seconds=SHORT_SECONDS)
 
     kinds = [*sorted(set(WEIGHTS) - LONG_KINDS), *["provider faults"] * len(SHORT_PROVIDER)]

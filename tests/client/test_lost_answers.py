@@ -161,7 +161,7 @@ async def test_a_server_that_is_not_there_is_said_after_the_retries():
             await anext(client.watch("inst_" + "0" * 32))
 
 
-async def test_a_followed_log_begins_with_its_last_lines_and_goes_on_after_it_was_begun_anew():
+async def test_a_followed_log_begins_with_its_last_lines_and_follows_a_new_log():
     """The first connection is cut after the second part; the next begins with the last lines once more."""
     connections = [
         [("one\ntwö\nthree\n", 0), ("four\n", 15)],

@@ -123,7 +123,7 @@ def is_there(machine: dict[str, Any]) -> bool:
     return machine["status"] != "removed"
 
 
-async def test_a_private_image_a_volume_and_a_template_lead_to_an_instance_and_leave_nothing(
+async def test_a_private_image_a_volume_and_a_template_make_an_instance_and_leave_nothing(
     new_database: DatabaseMaker, tmp_path: Path, redis: Redis
 ):
     settings = {"REDIS_URL": redis.url.get_secret_value(), "ENCRYPTION_KEY": "k" * 40}

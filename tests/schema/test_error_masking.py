@@ -173,7 +173,7 @@ async def test_an_absent_provider_is_reported_with_its_code_and_leaves_nothing(a
     assert (counts["instance"], counts["operation"], counts["job"], counts["event"]) == (0, 0, 0, 0)
 
 
-async def test_a_refused_key_is_reported_by_readiness_and_metrics_and_is_not_tried_again_at_once(api: Api):
+async def test_a_refused_key_is_in_readiness_and_metrics_and_is_not_tried_again_at_once(api: Api):
     world = api.world
     async with serving(api.server.runtime.database_url, api.server.simulator) as cold:
         world.faults(Fault(FaultKind.ERROR, status=401, reason="INVALID_API_KEY", message="no such key"))

@@ -73,9 +73,7 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_project_has_so_many_valid_tokens_and_no_more": ("tokens_per_project",),
     },
     "schema/queries/test_ssh.py": {
-        "test_a_token_that_asks_too_often_is_refused_before_the_provider_and_its_neighbour_is_not": (
-            "live_reads_per_token",
-        ),
+        "test_a_token_that_asks_too_often_is_refused_and_its_neighbour_is_not": ("live_reads_per_token",),
     },
     "server/cli/test_loop_thread.py": {
         "test_jobs_are_run_under_one_lease_while_the_main_loop_is_blocked": ("job_lease",),
@@ -177,9 +175,7 @@ TESTS_OF_SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
             "health_check_failure_threshold",
             "health_check_success_threshold",
         ),
-        "test_interval_of_zero_in_the_settings_turns_the_watch_off_unless_the_instance_has_one": (
-            "health_check_interval",
-        ),
+        "test_interval_of_zero_in_the_settings_leaves_instances_with_their_own_watched": ("health_check_interval",),
         "test_many_instances_get_several_jobs_and_each_is_probed_once": ("health_watch_concurrency",),
     },
     "server/lifetimes/test_end.py": {

@@ -46,7 +46,7 @@ async def test_a_job_is_seen_and_interrupted_by_its_project_only(api: Api):
     assert (operation["status"], operation["error_code"]) == ("FAILED", "IMAGE_SAVE_INTERRUPTED")
 
 
-async def test_a_credential_of_another_project_is_for_no_image_that_is_saved_or_upgraded_to(api: Api):
+async def test_a_credential_of_another_project_serves_no_saved_image_and_no_upgrade(api: Api):
     auth = (await create(api, AUTH))["registryAuth"]["id"]
     stranger, caller = await api.world.new_token("strangers", Role.ADMIN)
     for document, mutation, status in (

@@ -116,7 +116,7 @@ async def test_a_waiting_job_can_be_cancelled_and_a_finished_one_can_not(api: Ap
     assert (await api.ask(cancel(failed))).data["cancelJob"]["errors"][0]["code"] == "JOB_NOT_CANCELLABLE"
 
 
-async def test_a_job_of_an_open_operation_is_not_cancelled_and_the_refusal_says_what_to_use(api: Api):
+async def test_a_job_of_an_open_operation_is_not_cancelled_and_the_refusal_names_a_remedy(api: Api):
     accepted = await api.world.create("served")
     job = ids.format_job(api.server.runtime.seals, await api.world.value("SELECT id FROM job"))
 

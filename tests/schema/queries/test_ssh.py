@@ -138,7 +138,7 @@ async def test_a_provider_that_says_nothing_is_not_waited_for_long(api: Api, mon
     assert "takes too long" in answer.error["message"]
 
 
-async def test_a_token_that_asks_too_often_is_refused_before_the_provider_and_its_neighbour_is_not(api: Api):
+async def test_a_token_that_asks_too_often_is_refused_and_its_neighbour_is_not(api: Api):
     id, _ = await _ready(api)
     calls = api.world.calls(GET)
     async with serving(api.server.runtime.database_url, api.server.simulator, live_reads_per_token=4) as server:

@@ -23,7 +23,7 @@ def test_a_hidden_machine_is_a_violation_even_while_its_attempt_is_in_doubt():
     assert violation == f"machine m1 (a-{MARKER}, running) is not in fleet"
 
 
-def test_a_machine_of_an_ended_attempt_without_a_row_is_a_violation_until_an_event_reports_it():
+def test_a_machine_of_an_ended_attempt_is_a_violation_until_an_event_reports_it():
     (violation,) = judge([("m1", f"a-{MARKER}", "running")], _facts("ABSENT"), {"m1"})
     assert violation == f"machine m1 (a-{MARKER}, running) serves no row; its attempt is ABSENT"
     assert judge([("m1", f"a-{MARKER}", "running")], _facts("ABSENT", reported=frozenset({"m1"})), {"m1"}) == []

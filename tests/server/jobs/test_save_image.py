@@ -133,7 +133,7 @@ async def test_only_an_exited_instance_with_a_known_credential_is_saved(world: W
     assert (await world.counts())["operation"] == 0
 
 
-async def test_a_credential_that_is_deleted_meanwhile_fails_it_before_the_provider_is_called(world: World):
+async def test_a_credential_that_is_deleted_meanwhile_fails_it_before_the_call(world: World):
     (auth,) = await world.novita.registry_auths()
     accepted = await ask(world, await exited(world), registry_auth_id=auth.id)
     world.simulator.world.table("auth").clear()

@@ -134,7 +134,7 @@ async def test_an_accepted_upgrade_is_not_sent_again_however_long_nothing_is_vis
     assert (operation["status"], changes(world)) == ("SUCCEEDED", {})
 
 
-async def test_a_credential_that_is_deleted_meanwhile_fails_it_before_the_provider_is_called(world: World):
+async def test_a_credential_that_is_deleted_meanwhile_fails_it_before_the_call(world: World):
     (auth,) = await world.novita.registry_auths()
     instance_id = await ready(world)
     accepted = await ask(world, instance_id, registry_auth_id=auth.id)
@@ -162,7 +162,7 @@ async def test_an_upgrade_that_the_provider_refuses_leaves_the_instance_as_it_wa
     assert (changes(world), machine(world).starts) == ({UPGRADE: 1}, 1)
 
 
-async def test_an_image_that_can_not_be_pulled_fails_the_instance_which_may_be_upgraded_again(world: World):
+async def test_an_image_that_can_not_be_pulled_fails_the_instance_until_another_upgrade(world: World):
     instance_id = await ready(world)
     accepted = await ask(world, instance_id, image="nothing:1")
     speed = world.simulator.world.clock.speed

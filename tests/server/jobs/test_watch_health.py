@@ -257,7 +257,7 @@ async def test_tcp_port_is_watched_if_it_is_the_target(world: World, application
     assert tuple(await world.one("SELECT port, type, is_healthy FROM probe_result")) == (22, "tcp", True)
 
 
-async def test_interval_of_zero_in_the_settings_turns_the_watch_off_unless_the_instance_has_one(
+async def test_interval_of_zero_in_the_settings_leaves_instances_with_their_own_watched(
     world: World, application: Application
 ):
     await put(world, application)

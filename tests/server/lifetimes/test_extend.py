@@ -117,9 +117,7 @@ async def test_contradictory_extensions_are_refused(world: World, ready: Ready, 
     assert await world.instance(instance_id) == before
 
 
-async def test_extension_to_a_time_before_the_end_moves_nothing_and_announces_the_end_as_it_is(
-    world: World, ready: Ready
-):
+async def test_extension_to_a_time_before_the_end_moves_nothing_and_announces_the_end(world: World, ready: Ready):
     instance_id = await ready(max_duration=HOUR)
     before = await world.instance(instance_id)
     await extend(world, instance_id, until=now() + HOUR / 2)

@@ -63,9 +63,7 @@ async def test_reconcile_makes_missing_jobs_also_while_the_provider_is_away(worl
     assert [each["count"] for each in logs if each["event"] == "lifetimes.jobs_missing"] == [1]
 
 
-async def test_row_whose_limits_can_not_be_read_keeps_no_other_from_its_job_and_from_being_compared(
-    world: World, ready: Ready
-):
+async def test_row_whose_limits_can_not_be_read_holds_up_no_other_and_no_comparison(world: World, ready: Ready):
     broken, other = await ready("broken", max_duration=HOUR), await ready("other", max_duration=HOUR)
     await world.execute("DELETE FROM job")
     await world.execute('UPDATE instance SET lifetime = \'{"max_duration": "soon"}\' WHERE id = $1', broken)

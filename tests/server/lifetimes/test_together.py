@@ -63,7 +63,7 @@ def _plain(row: asyncpg.Record) -> dict[str, Any]:
     return {name: value for name, value in (plain | state).items() if name not in OWN}
 
 
-async def test_end_whose_row_is_locked_delays_no_other_and_is_written_alone_in_the_same_way(world: World):
+async def test_end_whose_row_is_locked_delays_no_other_and_is_written_alone_alike(world: World):
     held, free = await due(world, "held"), await due(world, "free")
     await world.execute(DUE_NOW)
 

@@ -164,7 +164,7 @@ async def test_start_and_creates_of_a_project_are_served_in_one_order(market: Ma
     assert await market.world.value("SELECT count(*) FROM capacity_wait") == 0
 
 
-async def test_start_that_its_host_refuses_blocks_no_other_and_is_tried_again_after_a_while(market: Market):
+async def test_start_that_its_host_refuses_blocks_no_other_and_is_tried_again_later(market: Market):
     await market.poll()
     instance_id = await exited(market)
     market.world.faults(Fault(FaultKind.ERROR, (START,), times=3, status=400, reason="INSUFFICIENT_RESOURCE"))

@@ -187,7 +187,7 @@ async def test_refused_waiter_keeps_its_place_and_says_so(empty: Market):
     assert await row(empty, second) is not None
 
 
-async def test_offer_that_the_provider_refuses_for_another_reason_is_left_to_the_next_waiter(empty: Market):
+async def test_offer_that_is_refused_for_another_reason_is_left_to_the_next_waiter(empty: Market):
     """It blocks no other, and is not offered again and again."""
     first = await waiting(empty, "first")
     await waiting(empty, "second")
@@ -220,7 +220,7 @@ async def test_wait_ends_with_an_error_that_can_be_retried(empty: Market):
     assert await empty.world.value("SELECT count(*) FROM job WHERE kind IN ('EXPIRE_WAIT', 'CREATE_INSTANCE')") == 0
 
 
-async def test_stock_after_the_end_of_a_wait_goes_to_the_next_and_not_to_the_one_that_is_over(empty: Market):
+async def test_stock_after_the_end_of_a_wait_goes_to_the_next_waiter(empty: Market):
     over = await waiting(empty, "over")
     await waiting(empty, "next")
     await empty.world.execute(

@@ -220,7 +220,7 @@ async def die(world: World, dying: type[NovitaClient]) -> None:
     await rescue(world)
 
 
-async def test_worker_killed_between_the_create_and_its_answer_leaves_exactly_one_new_machine(world: World):
+async def test_worker_killed_between_a_create_and_its_answer_leaves_one_new_machine(world: World):
     instance_id, old = await stopped(world)
     world.stock(cluster_of(world, old), 0)
     accepted = await start(world, instance_id)

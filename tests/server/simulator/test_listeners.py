@@ -58,9 +58,7 @@ async def test_an_http_endpoint_refuses_then_fails_then_answers_and_refuses_afte
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-async def test_files_on_the_own_disk_outlive_a_stop_and_a_migration_only_if_the_dialect_keeps_them(
-    account: Account, is_kept: bool
-):
+async def test_files_on_the_own_disk_outlive_a_stop_and_by_dialect_a_migration(account: Account, is_kept: bool):
     await account.control("POST", "/dialect", migrate_keeps_disk=is_kept)
     instance_id = await account.running()
 

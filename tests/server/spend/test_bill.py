@@ -145,7 +145,7 @@ async def test_machines_that_only_one_side_knows_differ(api: Api):
     assert (await shown(api, instanceIds=[f"inst_{two.hex}"]))["difference"] == {"amountMicros": HOURLY}
 
 
-async def test_a_bill_that_comes_late_is_read_again_for_three_days_and_not_announced_before(api: Api):
+async def test_a_bill_that_comes_late_is_read_again_for_three_days_before_it_is_announced(api: Api):
     simulated = api.world.simulator.world
     usual = simulated.dialect
     await machine(api, "one", days_ago(2), 2)

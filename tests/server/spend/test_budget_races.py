@@ -112,7 +112,7 @@ async def processes(world: World, database_url: str, tmp_path: Path):
         await each.http.close()
 
 
-async def test_of_64_creates_over_http_at_two_processes_exactly_ten_are_accepted_whatever_is_killed(
+async def test_of_64_creates_at_two_processes_exactly_ten_are_accepted_whatever_is_killed(
     world: World, processes: list[Process]
 ):
     chance = random.Random(1)

@@ -131,7 +131,7 @@ async def test_only_budgets_of_the_scope_refuse(world: World):
         await world.create("three", by=other)
 
 
-async def test_a_refused_create_with_a_key_may_be_sent_again_and_an_accepted_one_is_replayed(world: World):
+async def test_a_refused_create_with_a_key_may_be_repeated_and_an_accepted_one_is_replayed(world: World):
     price = await hourly(world)
     row = await budget(world, price)
     first = await world.create("one", idempotency_key="k1", lifetime=LIFETIME)
@@ -207,7 +207,7 @@ async def test_new_limits_of_a_running_instance_are_admitted_as_an_extension(wor
     await change_limits(world, one, Lifetime(max_duration=HOUR / 2))
 
 
-async def test_time_that_another_token_adds_is_counted_for_the_token_that_requested_the_run(world: World):
+async def test_time_that_another_token_adds_counts_for_the_token_that_requested_the_run(world: World):
     one = (await world.create("one", lifetime=LIFETIME)).instance.id
     await world.work_until_status(one, InstanceStatus.READY)
     price = (await world.instance(one))["price_per_hour_e5"] * 10

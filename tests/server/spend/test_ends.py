@@ -237,7 +237,7 @@ async def test_labels_that_changed_after_the_unseen_stop_cost_nothing(world: Wor
     assert paid == (stopped - began) / timedelta(microseconds=1)
 
 
-async def test_end_that_was_written_without_the_providers_time_is_corrected_by_the_next_look(world: World):
+async def test_end_written_without_the_providers_time_is_corrected_by_the_next_look(world: World):
     one = await running(world, word="exited", created_at=now() - 2 * RUN)
     began, stopped = now() - RUN, now() - AGO
     await shows(world, one, "running", MachineTimes(started_at=began))

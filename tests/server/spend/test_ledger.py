@@ -97,7 +97,7 @@ async def test_the_times_are_the_providers_where_they_can_be_true(world: World):
     assert second["ended_at"] - second["began_at"] < timedelta(seconds=5)
 
 
-async def test_a_machine_that_started_in_the_second_in_which_it_stopped_is_paid_for_from_then_on(world: World):
+async def test_a_machine_started_in_the_second_of_its_stop_is_paid_for_from_then_on(world: World):
     (machine,) = await make_running(world, 1)
     remote = await world.novita.instance(machine)
     one = await running(world, word="creating", novita_id=machine)
@@ -150,7 +150,7 @@ async def test_another_price_or_label_cuts_the_entry(world: World):
 
 
 @pytest.mark.parametrize(("shown", "price"), [(37_000, 37_000), (2 * PRICE, PRICE), (None, PRICE), (0, PRICE)])
-async def test_the_price_is_the_one_that_the_provider_shows_unless_it_is_for_something_else(
+async def test_the_price_is_the_one_that_the_provider_shows_for_the_same_thing(
     world: World, shown: int | None, price: int
 ):
     one = await running(world, word="creating")

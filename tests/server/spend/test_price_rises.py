@@ -51,7 +51,7 @@ async def test_create_reserves_the_price_that_it_takes(world: World):
     assert (await world.instance(accepted.instance.id))["price_per_hour_e5"] == DEAR + 1000
 
 
-async def test_create_that_was_accepted_without_an_offer_is_admitted_at_the_one_that_came_before_its_job(world: World):
+async def test_create_accepted_without_an_offer_is_admitted_at_the_one_before_its_job(world: World):
     """It goes on waiting, and says for what; the provider was not asked, so there is no attempt."""
     await budget(world, DEAR * MICROS - 1)
     world.stock("*", 0)

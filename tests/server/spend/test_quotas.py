@@ -114,7 +114,7 @@ async def test_a_machine_does_not_enter_a_scope_by_its_labels_that_has_too_littl
     await relabel(world, made.instance.id, {"team": "c"})  # of the project's quota it adds nothing
 
 
-async def test_a_stop_is_never_refused_though_nothing_is_left_and_the_machine_is_not_paid_for(world: World):
+async def test_a_stop_is_never_refused_though_nothing_is_left_and_nothing_is_paid(world: World):
     instance = await world.put(novita_id="m1", novita_status="toStart", price_per_hour_e5=100_000)
     await quota(world, max_instances=0)
     await budget(world, 1)

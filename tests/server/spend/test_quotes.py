@@ -58,7 +58,7 @@ async def test_a_quote_without_a_hard_end_has_no_highest_cost(api: Api):
     assert (quoted["maxCost"], quoted["quoteId"] is None) == (None, False)
 
 
-async def test_a_quote_of_another_request_or_project_or_maker_is_refused_and_nothing_written(api: Api):
+async def test_a_quote_of_another_request_project_or_maker_is_refused_and_nothing_written(api: Api):
     id = (await quote(api))["quoteId"]
     stranger = replace(api, token=(await api.world.new_token("other", Role.OPERATOR))[0])
     before = await api.world.counts()

@@ -137,7 +137,7 @@ async def test_regions_of_the_token_bound_those_of_the_request(world: World):
     assert await world.value("SELECT count(*) FROM instance") == 3
 
 
-async def test_longest_run_of_the_token_is_the_default_and_bounds_start_update_and_extension(world: World):
+async def test_longest_run_of_the_token_is_default_and_bound_of_start_update_and_extension(world: World):
     by = limited(world, max_duration=HOUR)
     with pytest.raises(LifetimeAbovePolicy):
         await world.create("long", by=by, lifetime=Lifetime(max_duration=2 * HOUR))

@@ -210,7 +210,7 @@ async def test_after_a_lost_response_the_volume_is_found_and_not_made_again(api:
     assert api.world.calls(CREATE) == 1
 
 
-async def test_a_create_that_never_arrived_is_sent_again_only_when_it_can_no_longer_take_effect(api: Api):
+async def test_a_create_that_never_arrived_is_sent_again_once_it_can_take_no_effect(api: Api):
     api.world.faults(Fault(FaultKind.DROP, routes=(CREATE,), times=1))
     id = (await create(api))["volume"]["id"]
     for _ in range(5):

@@ -130,9 +130,7 @@ async def test_options_of_a_command_for_ssh_need_no_dashes_before_it(
         await client.delete(name)
 
 
-async def test_an_address_that_is_no_server_is_refused_at_once_and_one_that_is_away_is_tried_again(
-    run: Run, start: Start
-):
+async def test_an_address_without_a_server_is_refused_and_a_server_that_is_away_retried(run: Run, start: Start):
     app = web.Application()
     async with TestServer(app) as server:
         env = {"PILOTLIGHT_URL": str(server.make_url("")), "PILOTLIGHT_TOKEN": "pl_x", "PILOTLIGHT_RETRY_FOR": "600"}

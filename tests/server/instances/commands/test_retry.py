@@ -50,7 +50,7 @@ async def test_a_create_that_made_nothing_makes_one_machine_when_it_is_tried_aga
     assert await world.value("SELECT count(*) FROM attempt WHERE operation_id = $1", again.operation.id) == 1
 
 
-async def test_concurrent_retries_with_one_key_are_one_operation_and_without_one_are_refused(world: World):
+async def test_concurrent_retries_with_one_key_are_one_operation_others_are_refused(world: World):
     failed = await failed_create(world)
 
     twice = await asyncio.gather(*(retry(world, failed.operation.id, key="again") for _ in range(4)))

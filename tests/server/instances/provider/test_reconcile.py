@@ -51,9 +51,7 @@ async def test_an_instance_stopped_in_the_console_becomes_exited_with_an_event(w
     assert (await world.event_types(instance_id))[-1] == "instance.exited"
 
 
-async def test_locked_row_and_row_that_can_not_be_written_keep_no_other_from_being_compared(
-    world: World, database_url: str
-):
+async def test_a_locked_row_and_one_that_can_not_be_written_hold_up_no_other(world: World, database_url: str):
     patient = Database(database_url, timeouts=Timeouts(idle=timedelta(minutes=5)))
     ids = [await _ready(world) for _ in range(3)]
     for _, machine in ids:
