@@ -18,17 +18,17 @@ from server.catalog.owners import visible
 from server.db.database import Database
 from server.db.tables import (
     AttemptRow,
-    Budget,
+    BudgetRow,
     DeliveryAttemptRow,
     DeliveryRow,
     InstanceRow,
-    Machine,
-    MarketAlert,
+    MachineRow,
+    MarketAlertRow,
     OperationRow,
     ProbeRow,
     ProjectRow,
     ProjectWebhookRow,
-    Quota,
+    QuotaRow,
     TokenRow,
     VolumeRow,
 )
@@ -130,9 +130,8 @@ class Loaders:
         return [by_id[id] for id in project_ids]
 
     @_loader
-    async def machines(self, instance_ids: list[UUID]) -> list[list[Machine]]:
-        async with self._database.read() as session:
-            by_id = await machines.of_instances(session, instance_ids)
+    async def machines(self, instance_ids: list[UUID]) -> list[list[MachineRow]]:
+        by_id = await machines.of_instances(self._database.raw, instance_ids)
         return [by_id[id] for id in instance_ids]
 
     @_loader
@@ -149,43 +148,39 @@ class Loaders:
         return [by_id.get(id, InstanceSpend(0, 0, 0)) for id in instance_ids]
 
     @_loader
-    async def budget(self, ids: list[UUID]) -> list[Budget | None]:
-        async with self._database.read() as session:
-            by_id = await get_budgets(session, ids, by=self._caller)
+    async def budget(self, ids: list[UUID]) -> list[BudgetRow | None]:
+        by_id = await get_budgets(self._database.raw, ids, by=self._caller)
         return [by_id.get(id) for id in ids]
 
     @_loader
-    async def alert(self, ids: list[UUID]) -> list[MarketAlert | None]:
-        async with self._database.read() as session:
-            by_id = await get_alerts(session, ids, project_id=self._project_id)
+    async def alert(self, ids: list[UUID]) -> list[MarketAlertRow | None]:
+        by_id = await get_alerts(self._database.raw, ids, project_id=self._project_id)
         return [by_id.get(id) for id in ids]
 
     @_loader
     async def budget_usage(self, ids: list[UUID]) -> list[Usage]:
         """Of a budget that was deleted meanwhile: nothing."""
+        budgets = await get_budgets(self._database.raw, ids, by=self._caller)
         async with self._database.read() as session:
-            budgets = await get_budgets(session, ids, by=self._caller)
             by_id = await read_usage(session, list(budgets.values()))
         return [by_id.get(id) or Usage.none() for id in ids]
 
     @_loader
-    async def quota(self, ids: list[UUID]) -> list[Quota | None]:
-        async with self._database.read() as session:
-            by_id = await get_quotas(session, ids, by=self._caller)
+    async def quota(self, ids: list[UUID]) -> list[QuotaRow | None]:
+        by_id = await get_quotas(self._database.raw, ids, by=self._caller)
         return [by_id.get(id) for id in ids]
 
     @_loader
     async def quota_usage(self, ids: list[UUID]) -> list[QuotaUsage]:
         """Of a quota that was removed meanwhile: nothing."""
+        quotas = await get_quotas(self._database.raw, ids, by=self._caller)
         async with self._database.read() as session:
-            quotas = await get_quotas(session, ids, by=self._caller)
             by_id = await read_quota_usage(session, list(quotas.values()))
         return [by_id.get(id) or QuotaUsage() for id in ids]
 
     @_loader
-    async def token_allowance(self, token_ids: list[UUID]) -> list[tuple[Budget | None, Quota | None]]:
-        async with self._database.read() as session:
-            by_id = await read_allowances(session, token_ids)
+    async def token_allowance(self, token_ids: list[UUID]) -> list[tuple[BudgetRow | None, QuotaRow | None]]:
+        by_id = await read_allowances(self._database.raw, token_ids)
         return [by_id.get(id, (None, None)) for id in token_ids]
 
     @_loader

@@ -31,7 +31,7 @@ from server.errors import CursorExpired, NotFound, Refused
 from server.events.event import Cursor, Event
 from server.events.replay import cursor_now
 from server.instances.events import restored
-from server.instances.queries import instances, operations
+from server.instances.queries import fast_page, operations
 from server.instances.queries.fleet import fleet_stats
 from server.instances.queries.log import LogKind, LogPart, log_address
 from server.market.queries import read_offers, watch_offers
@@ -40,6 +40,7 @@ from server.spend.report import read_summaries
 
 WATCH_INTERVAL = 20.0  # seconds; shorter than half of the time for which a watch holds
 Row = TypeVar("Row", tables.Instance, tables.Operation)
+Read = TypeVar("Read", tables.InstanceRow, tables.OperationRow)
 
 
 @strawberry.type(description="Subscriptions: receive changes as they happen.")
@@ -87,7 +88,7 @@ class Subscription:
     async def instance_updated(self, info: Info, id: Id) -> AsyncGenerator[InstanceUpdate]:
         instance_id = _parse_id(ids.INSTANCE, id)
 
-        def show(row: tables.Instance, position: int, cursor: str) -> SourceEvent:
+        def show(row: tables.InstanceLike, position: int, cursor: str) -> SourceEvent:
             update = InstanceUpdate(cursor=cursor, instance=Instance.of(row))
             is_last = row.status == InstanceStatus.DELETED
             return SourceEvent(position, update, version=row.version, cursor=cursor, is_last=is_last)
@@ -95,7 +96,7 @@ class Subscription:
         return _updates(
             info,
             tables.Instance,
-            partial(instances.get_instance, instance_id=instance_id),
+            partial(fast_page.read_in, instance_id=instance_id),
             show,
             instance_ids=[instance_id],
             predicate=lambda event: "instance" in event.data,
@@ -105,7 +106,7 @@ class Subscription:
     async def operation_updated(self, info: Info, id: Id) -> AsyncGenerator[OperationUpdate]:
         operation_id = _parse_id(ids.OPERATION, id)
 
-        def show(row: tables.Operation, position: int, cursor: str) -> SourceEvent:
+        def show(row: tables.OperationLike, position: int, cursor: str) -> SourceEvent:
             update = OperationUpdate(cursor=cursor, operation=Operation.of(row))
             is_last = row.status not in OPEN_OPERATION
             return SourceEvent(position, update, version=row.version, cursor=cursor, is_last=is_last)
@@ -113,7 +114,7 @@ class Subscription:
         return _updates(
             info,
             tables.Operation,
-            partial(operations.get_operation, operation_id=operation_id),
+            partial(operations.read_in, operation_id=operation_id),
             show,
             predicate=lambda event: event.operation_id == operation_id and "operation" in event.data,
         )
@@ -248,8 +249,8 @@ def _log(
 def _updates(
     info: Info,
     kind: type[Row],
-    get: Callable[..., Awaitable[Row | None]],
-    show: Callable[[Row, int, str], SourceEvent],
+    get: Callable[..., Awaitable[Read | None]],
+    show: Callable[[Row | Read, int, str], SourceEvent],
     *,
     predicate: Callable[[Event], bool],
     instance_ids: Collection[UUID] | None = None,

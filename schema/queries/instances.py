@@ -19,7 +19,6 @@ from server.errors import NotFound
 from server.instances.drafts import name_problems
 from server.instances.provider.reader import READER_COLUMNS
 from server.instances.queries import fast_page
-from server.instances.queries import instances as reads
 
 
 @strawberry.type
@@ -39,8 +38,8 @@ class InstanceQueries:
     ) -> Instance | None:
         if any(name_problems(name, ())):
             return None  # no instance can have such a name
-        async with info.context.read() as session:
-            row = await reads.find_instance_by_name(session, name, by=info.context.caller)
+        caller, columns = info.context.caller, columns_for(selected_names(info)) | READER_COLUMNS
+        row = await fast_page.by_name(info.context.services.database, name, by=caller, columns=columns)
         return None if row is None else await _up_to_date(row, info)
 
     @query("Instances, newest first by default. A cursor is valid only for the order it was created with.")

@@ -5,11 +5,11 @@ at the provider, and what was deleted must not seem to be an object of all proje
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import orjson
-from sqlalchemy import and_, not_, or_, select
+from sqlalchemy import Row, and_, not_, or_, select
 
 from server.db.database import Database
 from server.db.tables import ProviderObject
@@ -75,13 +75,14 @@ def kinds_of(found: Sequence[str] | None) -> frozenset[ProviderObjectKind]:
 
 async def _hidden(
     database: Database, kind: ProviderObjectKind, ids: Sequence[str], project_id: UUID
-) -> Sequence[ProviderObject]:
+) -> Sequence[Row[tuple[str | None, str, list[Any]]]]:
+    """The provider's id, the name, and what had this name before, of each object that is not shown."""
     is_deleted = ProviderObject.deleted_at.is_not(None)
     is_of_others = ProviderObject.project_id != project_id
     is_unconfirmed = and_(ProviderObject.novita_id.is_(None), not_(is_deleted))
     async with database.read() as session:
         rows = await session.execute(
-            select(ProviderObject).where(
+            select(ProviderObject.novita_id, ProviderObject.name, ProviderObject.known_before).where(
                 ProviderObject.kind == kind,
                 or_(
                     and_(ProviderObject.novita_id.in_(ids), or_(is_of_others, is_deleted)),
@@ -89,4 +90,4 @@ async def _hidden(
                 ),
             )
         )
-        return rows.scalars().all()
+        return rows.all()

@@ -12,7 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.billing import BILLED_WORDS, UNBILLED_WORDS
 from server.clock import now
 from server.db.database import after_commit
-from server.db.tables import Instance, Machine
+from server.db.pool import RawPool
+from server.db.tables import Instance, Machine, MachineRow
+from server.db.tables.rows import make_rows, select_rows
 from server.enums import InstanceStatus
 from server.observe import metrics
 from server.queue.enqueue import enqueue
@@ -27,6 +29,8 @@ REMOVAL = ("toRemove", "removing", REMOVED)
 DELETED = "DELETED"
 GONE = "GONE_AT_PROVIDER"
 REPLACED = "REPLACED"
+
+OF_INSTANCES = f"{select_rows(MachineRow)} WHERE instance_id = ANY($1::uuid[]) ORDER BY instance_id, number"
 
 # The number is the next one: the instance's row is locked. A machine that is seen again has its row again.
 ADD = """
@@ -268,13 +272,10 @@ async def end_removed(session: AsyncSession, machine: Machine) -> None:
     await _end(session, machine.instance_id, machine.novita_id, REPLACED)
 
 
-async def of_instances(session: AsyncSession, instance_ids: Sequence[UUID]) -> dict[UUID, list[Machine]]:
+async def of_instances(pool: RawPool, instance_ids: Sequence[UUID]) -> dict[UUID, list[MachineRow]]:
     """The machines of each instance, in order."""
-    rows = await session.execute(
-        select(Machine).where(Machine.instance_id.in_(instance_ids)).order_by(Machine.instance_id, Machine.number)
-    )
-    found: dict[UUID, list[Machine]] = {each: [] for each in instance_ids}
-    for machine in rows.scalars():
+    found: dict[UUID, list[MachineRow]] = {each: [] for each in instance_ids}
+    for machine in make_rows(MachineRow, await pool.fetch(OF_INSTANCES, instance_ids)):
         found[machine.instance_id].append(machine)
     return found
 

@@ -13,7 +13,8 @@ from server.auth.caller import Caller
 from server.clock import now
 from server.db.database import Database
 from server.db.pool import RawPool
-from server.db.tables import MarketAlert, MarketRegion, Offer, Project
+from server.db.tables import MarketAlert, MarketAlertRow, MarketRegion, Offer, Project
+from server.db.tables.rows import make_rows, select_rows
 from server.db.text import is_storable
 from server.errors import Invalid, NotFound, Problem, Refused
 from server.idempotency import CreatedObject, IdempotentRequest, create_once, key_problems
@@ -26,6 +27,7 @@ PRICE_MAX_E5 = 10**9
 HELD_MAX, COOLDOWN_MAX = timedelta(days=1), timedelta(days=30)
 INVALID_ALERT = "INVALID_ALERT"
 ID_PREFIX = "alr"
+BY_IDS = f"{select_rows(MarketAlertRow)} WHERE id = ANY($1::uuid[]) AND project_id = $2"
 
 PRUNE = """
     DELETE FROM market_alert WHERE id = ANY(ARRAY(
@@ -147,11 +149,8 @@ async def delete_alert(session: AsyncSession, alert_id: UUID, *, project_id: UUI
     await session.flush()
 
 
-async def get_alerts(session: AsyncSession, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, MarketAlert]:
-    rows = await session.execute(
-        select(MarketAlert).where(MarketAlert.id.in_(ids), MarketAlert.project_id == project_id)
-    )
-    return {row.id: row for row in rows.scalars()}
+async def get_alerts(pool: RawPool, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, MarketAlertRow]:
+    return {row.id: row for row in make_rows(MarketAlertRow, await pool.fetch(BY_IDS, ids, project_id))}
 
 
 async def prune_alerts(pool: RawPool, *, older_than: timedelta, limit: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.db.tables import Offer
+from server.db.tables import Offer, OfferRow
 from server.market import segments
 from server.market.tape import OfferKey
 
@@ -22,9 +22,10 @@ class OfferFilter:
     available_only: bool = False
 
 
-async def read_offers(session: AsyncSession, wanted: OfferFilter) -> Sequence[Offer]:
+async def read_offers(session: AsyncSession, wanted: OfferFilter) -> Sequence[OfferRow]:
     """By product, region, mode and price."""
-    query = select(Offer).where(Offer.gpu_count == wanted.gpu_count, Offer.is_listed)
+    shown = [getattr(Offer, name) for name in OfferRow._fields]
+    query = select(*shown).where(Offer.gpu_count == wanted.gpu_count, Offer.is_listed)
     if wanted.product_names is not None:
         query = query.where(Offer.product_name.in_(wanted.product_names))
     if wanted.regions is not None:
@@ -34,7 +35,7 @@ async def read_offers(session: AsyncSession, wanted: OfferFilter) -> Sequence[Of
     if wanted.available_only:
         query = query.where(Offer.is_available)
     order = (Offer.product_name, Offer.region, Offer.mode, Offer.price_e5, Offer.product_id)
-    return (await session.execute(query.order_by(*order))).scalars().all()
+    return [OfferRow._make(row) for row in await session.execute(query.order_by(*order))]
 
 
 async def watch_offers(session: AsyncSession, wanted: OfferFilter) -> None:
@@ -42,5 +43,5 @@ async def watch_offers(session: AsyncSession, wanted: OfferFilter) -> None:
     await segments.watch(session, regions=wanted.regions, modes=wanted.modes, gpu_count=wanted.gpu_count)
 
 
-def key_of(offer: Offer) -> OfferKey:
+def key_of(offer: OfferRow) -> OfferKey:
     return OfferKey(offer.region, offer.product_id, offer.mode, offer.gpu_count)

@@ -13,7 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
 from server.db.database import Database
-from server.db.tables import Budget
+from server.db.pool import RawPool
+from server.db.tables import Budget, BudgetRow
+from server.db.tables.rows import make_rows, select_rows
 from server.db.text import is_storable
 from server.enums import BudgetAction, BudgetPeriod
 from server.errors import Invalid, NotFound, Problem, Refused
@@ -30,6 +32,7 @@ LIMIT_MAX = 10**15  # a billion dollars, in millionths
 NAME_INDEX = "budget_name_is_unique"
 DEFAULT_THRESHOLDS = (50, 80, 100)
 INVALID_BUDGET = "INVALID_BUDGET"
+BY_IDS = f"{select_rows(BudgetRow)} WHERE id = ANY($1::uuid[]) AND project_id = $2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +189,9 @@ async def delete_budget(session: AsyncSession, budget_id: UUID, *, project_id: U
     await wake(session, project_id)
 
 
-async def get_budgets(session: AsyncSession, ids: Sequence[UUID], *, by: Caller) -> dict[UUID, Budget]:
-    rows = await session.execute(select(Budget).where(Budget.id.in_(ids), Budget.project_id == by.project_id))
-    return {row.id: row for row in rows.scalars() if is_shown(row, by)}
+async def get_budgets(pool: RawPool, ids: Sequence[UUID], *, by: Caller) -> dict[UUID, BudgetRow]:
+    rows = make_rows(BudgetRow, await pool.fetch(BY_IDS, ids, by.project_id))
+    return {row.id: row for row in rows if is_shown(row, by)}
 
 
 async def _lock(session: AsyncSession, budget_id: UUID, project_id: UUID) -> Budget:

@@ -10,7 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
 from server.clock import new_id
-from server.db.tables import Quota
+from server.db.pool import RawPool
+from server.db.tables import Quota, QuotaLike, QuotaRow
+from server.db.tables.rows import make_rows, select_rows
 from server.errors import Invalid, Problem, Refused
 from server.spend.scope import is_label, is_shown, label_json, lock_project, refuse_foreign_token
 from server.spend.usage import MICROS_PER_E5, PAYER, SCOPE
@@ -19,6 +21,7 @@ from server.spend.watch import wake
 QUOTAS_MAX = 100  # per project, without those of tokens: admission reads those of its scope
 COUNT_MAX, PRICE_MAX_E5 = 1_000_000, 10**12
 INVALID_QUOTA = "INVALID_QUOTA"
+BY_IDS = f"{select_rows(QuotaRow)} WHERE id = ANY($1::uuid[]) AND project_id = $2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +98,9 @@ async def _refuse_too_many(session: AsyncSession, draft: QuotaDraft, project_id:
         raise Refused("TOO_MANY_QUOTAS", f"A project has at most {QUOTAS_MAX} quotas; remove one first.")
 
 
-async def get_quotas(session: AsyncSession, ids: Sequence[UUID], *, by: Caller) -> dict[UUID, Quota]:
-    rows = await session.execute(select(Quota).where(Quota.id.in_(ids), Quota.project_id == by.project_id))
-    return {row.id: row for row in rows.scalars() if is_shown(row, by)}
+async def get_quotas(pool: RawPool, ids: Sequence[UUID], *, by: Caller) -> dict[UUID, QuotaRow]:
+    rows = make_rows(QuotaRow, await pool.fetch(BY_IDS, ids, by.project_id))
+    return {row.id: row for row in rows if is_shown(row, by)}
 
 
 USAGE = text(f"""
@@ -120,7 +123,7 @@ USAGE = text(f"""
 """)
 
 
-async def read_quota_usage(session: AsyncSession, quotas: Sequence[Quota]) -> dict[UUID, QuotaUsage]:
+async def read_quota_usage(session: AsyncSession, quotas: Sequence[QuotaLike]) -> dict[UUID, QuotaUsage]:
     """All quotas in one statement."""
     values: dict[str, Any] = {
         "ids": [quota.id for quota in quotas],

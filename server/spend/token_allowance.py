@@ -4,17 +4,20 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.token_limits import Allowance
 from server.clock import format_id, new_id
-from server.db.tables import Budget, Quota, Token
+from server.db.pool import RawPool
+from server.db.tables import BudgetRow, QuotaRow, Token
+from server.db.tables.rows import make_rows, select_rows
 from server.enums import BudgetAction, BudgetPeriod
 from server.spend.budgets import DEFAULT_THRESHOLDS, BudgetChange, BudgetDraft, insert_budget
 from server.spend.quotas import QuotaDraft, set_quota
 
 TOKEN_PREFIX = "tok"
+BUDGETS = f"{select_rows(BudgetRow)} WHERE token_id = ANY($1::uuid[]) ORDER BY id DESC"
+QUOTAS = f"{select_rows(QuotaRow)} WHERE token_id = ANY($1::uuid[])"
 
 
 async def add_allowance(session: AsyncSession, token: Token, allowance: Allowance, *, horizon: timedelta) -> None:
@@ -34,11 +37,9 @@ def _name(token_id: UUID) -> str:
 
 
 async def read_allowances(
-    session: AsyncSession, token_ids: Sequence[UUID]
-) -> dict[UUID, tuple[Budget | None, Quota | None]]:
+    pool: RawPool, token_ids: Sequence[UUID]
+) -> dict[UUID, tuple[BudgetRow | None, QuotaRow | None]]:
     """The oldest budget and the quota of each token."""
-    newest_first = select(Budget).where(Budget.token_id.in_(token_ids)).order_by(Budget.id.desc())
-    budgets = {row.token_id: row for row in (await session.execute(newest_first)).scalars()}
-    found = await session.execute(select(Quota).where(Quota.token_id.in_(token_ids)))
-    quotas = {row.token_id: row for row in found.scalars()}
+    budgets = {row.token_id: row for row in make_rows(BudgetRow, await pool.fetch(BUDGETS, token_ids))}
+    quotas = {row.token_id: row for row in make_rows(QuotaRow, await pool.fetch(QUOTAS, token_ids))}
     return {id: (budgets.get(id), quotas.get(id)) for id in token_ids}

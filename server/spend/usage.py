@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
-from server.db.tables import Budget
+from server.db.tables import BudgetLike
 from server.spend.periods import Period, period_at
 from server.spend.report import midnight
 from server.spend.scope import label_json
@@ -121,7 +121,7 @@ USAGE = text(f"""
 """)
 
 
-async def read_usage(session: AsyncSession, budgets: Sequence[Budget]) -> dict[UUID, Usage]:
+async def read_usage(session: AsyncSession, budgets: Sequence[BudgetLike]) -> dict[UUID, Usage]:
     """All budgets in one statement, each in the period that it is in now by the database's clock."""
     moment = now()
     periods = {budget.id: period_at(budget.period, budget.timezone, moment) for budget in budgets}

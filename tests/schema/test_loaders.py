@@ -16,7 +16,7 @@ from tests.support.api import Api
 from tests.support.api_server import serving
 from tests.support.databases import DatabaseMaker
 from tests.support.seed import put_volume
-from tests.support.statements import listening
+from tests.support.statements import listening, orm_objects
 from tests.support.waiting import until
 from tests.support.world import World, a_simulator
 
@@ -140,6 +140,11 @@ async def _instance(world: World, number: int) -> str:
         project,
         row.id,
     )
+    await world.execute(
+        "INSERT INTO machine (instance_id, number, novita_id, began_at) VALUES ($1, 1, $2, now())",
+        row.id,
+        row.novita_id,
+    )
     volume = await put_volume(world, name=f"volume of {row.name}")
     await world.execute("INSERT INTO volume_attachment VALUES ($1, $2, true)", row.id, volume.id)
     await world.execute(
@@ -226,6 +231,83 @@ async def test_the_lists_within_a_fleet_take_no_more_either(fleet: tuple[Api, li
         assert len(answer.data["fleet"]["items"]["nodes"]) == size
         counts.append(len(statements))
     _check(counts)
+
+
+# What is read by an id, a name or nothing; lists are those of LISTS.
+SINGLES = {
+    "instance": lambda made: {"id": made[0]},
+    "instanceByName": lambda _: {"name": "n000"},
+    "fleet": lambda _: {},
+    "fleetStats": lambda _: {},
+    "jobStats": lambda _: {},
+    "serverInfo": lambda _: {},
+    "spend": lambda _: {},
+    "viewer": lambda _: {},
+}
+
+
+@pytest.mark.parametrize("name", sorted(LISTS | SINGLES))
+async def test_a_read_makes_no_objects_of_the_orm(fleet: tuple[Api, list[str]], name: str):
+    api, made = fleet
+    given = SINGLES[name](made) if name in SINGLES else LISTS[name](made, 10)
+    asked = document("query", name, QUERIES[name], given, depth=3)
+    with orm_objects() as objects:
+        answer = await api.server.ask(asked, token=api.token, variables=given)
+    assert answer.data[name]
+    assert objects == []
+
+
+async def test_objects_of_several_types_by_id_are_none_of_the_orm(fleet: tuple[Api, list[str]]):
+    api, made = fleet
+    lists = ("budgets", "quotas", "alerts", "tokens", "operations", "volumes", "webhooks", "projects")
+    asked = " ".join(f"{name}(first: 1) {{ nodes {{ id }} }}" for name in lists)
+    listed = await api.ask(f"{{ {asked} }}")
+    given = [made[0], *(listed.data[name]["nodes"][0]["id"] for name in lists)]
+    fields = """id __typename ... on Instance { machines { number } } ... on Budget { spent { amountMicros } }
+        ... on Quota { usedGpus } ... on Token { limits { budget { name } quota { maxGpus } } }"""
+    with orm_objects() as objects:
+        answer = await api.ask(f"query ($ids: [ID!]!) {{ nodes(ids: $ids) {{ {fields} }} }}", ids=given)
+    assert [each["id"] for each in answer.data["nodes"]] == given
+    assert answer.data["nodes"][0]["machines"] == [{"number": 1}]
+    assert objects == []
+
+
+async def test_an_awaited_operation_is_no_object_of_the_orm(fleet: tuple[Api, list[str]]):
+    api, _ = fleet
+    listed = await api.ask("{ operations(first: 1, filter: { statuses: [RUNNING] }) { nodes { id } } }")
+    (operation,) = listed.data["operations"]["nodes"]
+    with orm_objects() as objects:
+        found = await api.ask("query ($id: ID!) { awaitOperation(id: $id, timeout: 0) { status } }", **operation)
+    assert (found.data["awaitOperation"], objects) == ({"status": "RUNNING"}, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("instanceUpdated", "($id: ID!) { instanceUpdated(id: $id) { instance { name machines { number } } } }"),
+        ("fleetStats", "{ fleetStats { total } }"),
+        ("jobStats", "{ jobStats { workers } }"),
+        ("market", "{ market { region } }"),
+    ],
+)
+async def test_a_subscription_begins_without_objects_of_the_orm(fleet: tuple[Api, list[str]], name: str, asked: str):
+    api, made = fleet
+    with orm_objects() as objects:
+        document, variables = f"subscription {asked}", {"id": made[0]}
+        async with api.server.watching(document, token=api.token, variables=variables) as socket:
+            assert await socket.next(name)
+    assert objects == []
+
+
+async def test_an_operation_that_is_watched_begins_without_objects_of_the_orm(fleet: tuple[Api, list[str]]):
+    api, _ = fleet
+    listed = await api.ask("{ operations(first: 1, filter: { statuses: [RUNNING] }) { nodes { id } } }")
+    document = "subscription ($id: ID!) { operationUpdated(id: $id) { operation { status } } }"
+    (operation,) = listed.data["operations"]["nodes"]
+    with orm_objects() as objects:
+        async with api.server.watching(document, token=api.token, variables=operation) as socket:
+            assert await socket.next("operationUpdated") == {"operation": {"status": "RUNNING"}}
+    assert objects == []
 
 
 def _document(name: str, given: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy import event
 
 from server.db.pool import RawPool
+from server.db.tables import Base
 from tests.support.api_server import Server
 
 Statement = tuple[str, tuple[Any, ...]]
@@ -31,6 +32,21 @@ def listening(server: Server) -> Iterator[list[Statement]]:
             yield statements
         finally:
             event.remove(engine, "before_cursor_execute", note)
+
+
+@contextmanager
+def orm_objects() -> Iterator[list[str]]:
+    """The tables of the ORM objects that sessions make out of rows."""
+    found: list[str] = []
+
+    def note(made: Base, _context: Any) -> None:
+        found.append(made.__tablename__)
+
+    event.listen(Base, "load", note, propagate=True)
+    try:
+        yield found
+    finally:
+        event.remove(Base, "load", note)
 
 
 def _noted(method: Any, statements: list[Statement]) -> Any:

@@ -31,7 +31,7 @@ class Machine:
     )
 
     @classmethod
-    def list_of(cls, machines: Sequence[tables.Machine]) -> "list[Machine]":
+    def list_of(cls, machines: Sequence[tables.MachineRow]) -> "list[Machine]":
         return [
             convert(
                 cls,

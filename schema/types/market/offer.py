@@ -77,7 +77,7 @@ class MarketOffer:
         return (self.key, self.price_per_hour and self.price_per_hour.amount_micros, self.is_available, self.inventory)
 
     @classmethod
-    def of(cls, row: tables.Offer) -> "MarketOffer":
+    def of(cls, row: tables.OfferRow) -> "MarketOffer":
         return cls(
             key=key_of(row),
             region=row.region,

@@ -15,7 +15,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from server.db.tables.audit import AuditEvent
 from server.db.tables.base import Base
 from server.db.tables.instance import Attempt, Operation
-from server.db.tables.market import MarketAlert
+from server.db.tables.machine import Machine
+from server.db.tables.market import MarketAlert, Offer
 from server.db.tables.probe import ProbeResult
 from server.db.tables.spend import Budget, Quota
 from server.db.tables.token import Project, Token
@@ -126,6 +127,7 @@ class VolumeRow(NamedTuple):
 
 class BudgetRow(NamedTuple):
     id: UUID
+    project_id: UUID
     name: str
     label_key: str | None
     label_value: str | None
@@ -138,6 +140,34 @@ class BudgetRow(NamedTuple):
     exempt: list[Any]
     horizon_s: int
     created_at: datetime
+
+
+class MachineRow(NamedTuple):
+    instance_id: UUID
+    number: int
+    novita_id: str
+    region: str | None
+    product_id: str | None
+    billing_mode: str | None
+    price_e5: int | None
+    began_at: datetime
+    serving_from: datetime | None
+    removing_from: datetime | None
+    ended_at: datetime | None
+    end_reason: str | None
+
+
+class OfferRow(NamedTuple):
+    region: str
+    product_id: str
+    mode: str
+    gpu_count: int
+    product_name: str
+    price_e5: int | None
+    is_available: bool
+    inventory: str | None
+    seen_at: datetime
+    changed_at: datetime
 
 
 class MarketAlertRow(NamedTuple):
@@ -226,6 +256,8 @@ _TABLES: dict[type[Any], type[Base]] = {
     VolumeRow: Volume,
     BudgetRow: Budget,
     QuotaRow: Quota,
+    MachineRow: Machine,
+    OfferRow: Offer,
     MarketAlertRow: MarketAlert,
     TokenRow: Token,
     ProjectRow: Project,

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from server.auth.caller import Caller
 from server.db.database import Database
-from server.db.tables import Operation
+from server.db.tables import Operation, OperationLike, OperationRow
 from server.enums import OPEN_OPERATION
 from server.errors import CursorExpired, Lagging
 from server.events.reader import EventReader
@@ -17,7 +17,7 @@ from server.instances.queries import operations
 
 async def await_operation(
     database: Database, tail: Tail, operation_id: UUID, *, by: Caller, timeout: timedelta
-) -> Operation | None:
+) -> OperationLike | None:
     """The operation at its end, or its present state after the timeout; None if there is none with that id.
 
     Subscribe first, then read the row: a change in between arrives as an event.
@@ -39,9 +39,8 @@ async def await_operation(
         return await _now(database, operation_id, by)
 
 
-async def _now(database: Database, operation_id: UUID, by: Caller) -> Operation | None:
-    async with database.read() as session:
-        return await operations.get_operation(session, operation_id, by=by)
+async def _now(database: Database, operation_id: UUID, by: Caller) -> OperationRow | None:
+    return (await operations.get_operations(database, [operation_id], by=by)).get(operation_id)
 
 
 async def _end(events: EventReader) -> Operation:

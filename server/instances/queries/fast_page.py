@@ -13,13 +13,16 @@ from uuid import UUID
 
 import asyncpg
 import orjson
+from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql.asyncpg import dialect
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
 from server.db.database import Database
 from server.db.tables import Instance, InstanceRow
 from server.db.tables.rows import with_json
+from server.enums import InstanceStatus
 from server.instances.queries.instances import (
     FILTER_PARAMETERS,
     PAGE_PARAMETERS,
@@ -34,6 +37,7 @@ from server.instances.queries.instances import (
 
 NO_FILTER = InstanceFilter()
 ALL_COLUMNS = InstanceRow._fields
+NOT_DELETED = f"status <> '{InstanceStatus.DELETED}'"  # written out, as in the index of names
 
 _DIALECT = dialect()
 _JSON = frozenset(name for name in ALL_COLUMNS if isinstance(Instance.__table__.columns[name].type, JSONB))
@@ -73,12 +77,42 @@ async def by_ids(
     return {row.id: row for row in rows}
 
 
+async def by_name(
+    database: Database, name: str, *, by: Caller, columns: Collection[str] = ALL_COLUMNS
+) -> InstanceRow | None:
+    """The instance of that name that is not deleted, with only these columns and the id."""
+    text, model, json_places = select_by_name(frozenset(columns))
+    values: list[Any] = [name, by.project_id]
+    if by.owner_id is not None:
+        text, values = f"{text} AND owner_token_id = $3", [*values, by.owner_id]
+    return next(iter(_rows(model, json_places, await database.raw.fetch(text, *values))), None)
+
+
+async def read_in(session: AsyncSession, instance_id: UUID, *, by: Caller) -> InstanceRow | None:
+    """As the session's transaction sees it, to go with what else is read there."""
+    shown: list[Any] = [getattr(Instance, name) for name in ALL_COLUMNS]
+    one = select(*shown).where(Instance.id == instance_id, Instance.project_id == by.project_id)
+    if by.owner_id is not None:
+        one = one.where(Instance.owner_token_id == by.owner_id)
+    found = (await session.execute(one)).one_or_none()
+    return None if found is None else InstanceRow._make(found)
+
+
 @lru_cache(maxsize=200)
 def select_by_ids(columns: frozenset[str]) -> tuple[str, Any, tuple[int, ...]]:
     """The SQL of `by_ids`, the class of its rows, and which of their values are JSON."""
+    return _select(columns, "id = ANY($1::uuid[]) AND project_id = $2")
+
+
+@lru_cache(maxsize=200)
+def select_by_name(columns: frozenset[str]) -> tuple[str, Any, tuple[int, ...]]:
+    """The same of `by_name`."""
+    return _select(columns, f"name = $1 AND project_id = $2 AND {NOT_DELETED}")
+
+
+def _select(columns: frozenset[str], condition: str) -> tuple[str, Any, tuple[int, ...]]:
     names = tuple(name for name in ALL_COLUMNS if name == "id" or name in columns)
-    text = f"SELECT {', '.join(names)} FROM instance WHERE id = ANY($1::uuid[]) AND project_id = $2"
-    return text, _model(names), _json_places(names)
+    return f"SELECT {', '.join(names)} FROM instance WHERE {condition}", _model(names), _json_places(names)
 
 
 @dataclass(frozen=True, slots=True)

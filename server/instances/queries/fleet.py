@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.auth.caller import Caller
 from server.billing import BILLED_UNSEEN, UNBILLED_STATUSES, UNBILLED_WORDS
 from server.db.database import Database
-from server.db.tables import Instance
+from server.db.tables import Instance, InstanceRow
 from server.enums import InstanceStatus
 from server.errors import NovitaError
 from server.instances.provider.drift import expected_status
@@ -55,7 +55,7 @@ class FleetItem:
 
     source: Source
     status: InstanceStatus | None
-    instance: Instance | None
+    instance: InstanceRow | None
     snapshot: ProviderSnapshot | None
 
 
@@ -100,7 +100,7 @@ async def fleet(database: Database, reader: ProviderReader, *, by: Caller, inclu
     )
 
 
-def _ours(row: Instance, snapshot: ProviderSnapshot | None) -> FleetItem:
+def _ours(row: InstanceRow, snapshot: ProviderSnapshot | None) -> FleetItem:
     status = InstanceStatus(row.status)
     if snapshot is None:
         return FleetItem(Source.LOCAL, status, row, None)
@@ -110,13 +110,14 @@ def _ours(row: Instance, snapshot: ProviderSnapshot | None) -> FleetItem:
     return FleetItem(Source.MERGED, status, row, snapshot)
 
 
-async def _rows(database: Database, by: Caller, started: float) -> tuple[Sequence[Instance], timedelta]:
+async def _rows(database: Database, by: Caller, started: float) -> tuple[Sequence[InstanceRow], timedelta]:
     async with database.read() as session:
-        wanted = select(Instance).where(*conditions_of(InstanceFilter(owner_id=by.owner_id)))
+        shown = [getattr(Instance, name) for name in InstanceRow._fields]
+        wanted = select(*shown).where(*conditions_of(InstanceFilter(owner_id=by.owner_id)))
         result = await session.execute(
             wanted.order_by(Instance.created_at.desc(), Instance.id.desc()), {"project_id": by.project_id}
         )
-        rows = result.scalars().all()
+        rows = [InstanceRow._make(row) for row in result]
     return rows, timedelta(seconds=time.monotonic() - started)
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
@@ -43,11 +44,14 @@ class OperationFilter:
 
 
 async def get_operation(session: AsyncSession, operation_id: UUID, *, by: Caller) -> Operation | None:
-    found = select(Operation).where(Operation.id == operation_id, Operation.project_id == by.project_id)
-    if by.owner_id is not None:
-        own = select(Instance.id).where(Instance.owner_token_id == by.owner_id)
-        found = found.where(Operation.instance_id.in_(own))
-    return (await session.execute(found)).scalar_one_or_none()
+    return (await session.execute(_one(select(Operation), operation_id, by))).scalar_one_or_none()
+
+
+async def read_in(session: AsyncSession, operation_id: UUID, *, by: Caller) -> OperationRow | None:
+    """As the session's transaction sees it, to go with what else is read there."""
+    shown: list[Any] = [getattr(Operation, name) for name in OperationRow._fields]
+    found = (await session.execute(_one(select(*shown), operation_id, by))).one_or_none()
+    return None if found is None else OperationRow._make(found)
 
 
 async def get_operations(database: Database, ids: Sequence[UUID], *, by: Caller) -> dict[UUID, OperationRow]:
@@ -106,3 +110,10 @@ async def was_left_open(session: AsyncSession, instance_id: UUID) -> bool:
         .limit(1)
     )
     return last not in (None, *OPEN_OPERATION, OperationStatus.SUCCEEDED)
+
+
+def _one(wanted: Select[Any], operation_id: UUID, by: Caller) -> Select[Any]:
+    wanted = wanted.where(Operation.id == operation_id, Operation.project_id == by.project_id)
+    if by.owner_id is None:
+        return wanted
+    return wanted.where(Operation.instance_id.in_(select(Instance.id).where(Instance.owner_token_id == by.owner_id)))

@@ -1,6 +1,6 @@
 """Rows read without the ORM show the same as rows read through it."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,7 +14,8 @@ from schema.pagination import PageInfo, order_cursor
 from schema.types import connection
 from schema.types.connection import InstanceConnection, InstanceEdge
 from schema.types.instance import Instance
-from server.clock import now
+from server.auth.token_limits import TokenLimits
+from server.clock import new_id, now
 from server.db import tables
 from server.enums import Billing, InstanceStatus
 from server.instances.queries import fast_page, instances
@@ -103,6 +104,28 @@ async def test_rows_by_their_ids_are_those_of_the_project(world: World):
     found = await fast_page.by_ids(world.database, [theirs.id, mine.id], by=world.caller)
     assert list(found) == [mine.id]
     assert found[mine.id].status == "DELETED"
+
+
+async def test_an_instance_is_found_as_through_the_orm(world: World):
+    other = await world.new_project("other")
+    deleted = await world.put(S.DELETED, name="one")
+    mine = await world.put(S.READY, name="one", owner_token_id=world.caller.token_id)
+    theirs = await world.put(S.READY, name="two", project_id=other)
+    own = replace(world.caller, limits=TokenLimits(own_instances_only=True))
+    another = replace(own, token_id=new_id())
+    for by in (world.caller, own, another):
+        async with world.database.read() as session:
+            for name in ("one", "two", "three"):
+                row = await instances.find_instance_by_name(session, name, by=by)
+                found = await fast_page.by_name(world.database, name, by=by)
+                assert (None if found is None else found.id) == (None if row is None else row.id)
+            for each in (deleted, mine, theirs):
+                row = await instances.get_instance(session, each.id, by=by)
+                found = await fast_page.read_in(session, each.id, by=by)
+                assert (None if found is None else found.id) == (None if row is None else row.id)
+    part = await fast_page.by_name(world.database, "one", by=own, columns={"image"})
+    assert part is not None
+    assert part._asdict() == {"id": mine.id, "image": mine.image}
 
 
 async def test_what_may_hold_secrets_is_not_read(world: World):
