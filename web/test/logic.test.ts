@@ -7,6 +7,7 @@ import { BLANK, createInput, draftOf, nextName, type Original, quoteInput, readP
 import { endOf, nextWords, presetInput } from "../src/live/lifetime.ts";
 import { burnOf, visibleRows, groupOf } from "../src/live/filter-sort.ts";
 import type { Row } from "../src/live/rows.ts";
+import { type Status, troubles } from "../src/live/troubles.ts";
 import { roundUp } from "../src/ui/bar-chart.tsx";
 
 const row = (name: string, more: Partial<Row> = {}): Row => ({
@@ -172,4 +173,21 @@ test("a day has the parts of the largest groups and the rest", () => {
     ["2026-03-02", 90_000, [50_000, 40_000]],
   ]);
   assert.deepEqual([roundUp(63), roundUp(100), roundUp(210)], [100, 100, 250]);
+});
+
+test("each thing that is wrong with the server or its provider is named", () => {
+  const well: Status = {
+    workers: 1,
+    provider: { host: "h", isSimulator: false, breaker: "CLOSED", retryAt: null, suspended: [] },
+    eventLog: { hasSequencer: true, isFollowed: true },
+  };
+  const of = (part: Partial<Status>) => troubles({ ...well, ...part }).map((each) => [each.key, each.tone]);
+  const at = "2026-01-01T00:00:00Z";
+  assert.deepEqual(of({}), []);
+  assert.deepEqual(of({ provider: { ...well.provider, breaker: "OPEN", retryAt: at } }), [["provider", "bad"]]);
+  assert.equal(troubles({ ...well, provider: { ...well.provider, breaker: "OPEN", retryAt: at } })[0]?.until, at);
+  assert.deepEqual(of({ provider: { ...well.provider, breaker: "HALF_OPEN" } }), [["provider", "warning"]]);
+  assert.deepEqual(of({ provider: { ...well.provider, suspended: ["GET /products"] } }), [["provider", "warning"]]);
+  assert.deepEqual(of({ workers: 0, eventLog: { hasSequencer: false, isFollowed: true } }), [["workers", "bad"], ["events", "bad"]]);
+  assert.deepEqual(of({ eventLog: { hasSequencer: true, isFollowed: false } }), [["events", "bad"]]);
 });

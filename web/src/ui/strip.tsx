@@ -1,6 +1,7 @@
 // The strip above every view: whose machines these are, and what is wrong at the moment.
 import { connection } from "../api/subscriptions.ts";
-import { status, troubles } from "../live/status.ts";
+import { status } from "../live/status.ts";
+import { troubles } from "../live/troubles.ts";
 import { viewer } from "../live/viewer.ts";
 import { Shape } from "./chip.tsx";
 import { Until } from "./since.tsx";
