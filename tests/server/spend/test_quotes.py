@@ -120,3 +120,13 @@ async def test_a_price_above_the_quoted_one_is_refused_unless_the_drift_allows_i
 @pytest.mark.parametrize("drift", [-0.1, 1.1])
 async def test_a_drift_out_of_range_is_refused(api: Api, drift: float):
     assert await codes(api, maxPriceDrift=drift) == ["INVALID_MAX_PRICE_DRIFT"]
+
+
+async def test_whatever_a_create_takes_can_be_quoted(api: Api):
+    document = "query ($name: String!) { __type(name: $name) { inputFields { name type { kind name } } } }"
+    create_input, quote_input = [
+        {each["name"] for each in (await api.ask(document, name=name)).data["__type"]["inputFields"]}
+        for name in ("CreateInstanceInput", "QuoteInput")
+    ]
+    assert create_input - quote_input == {"quoteId", "maxPriceDrift"}
+    assert quote_input <= create_input
