@@ -119,7 +119,7 @@ def _wakes_of(step: Step, limits: Lifetime, state: "State") -> Iterator[datetime
         yield max(step.at, reading)
         return
     yield step.at
-    yield from warning_times(step, limits)[state.warnings_sent(step) :]
+    yield from _unsent(step, limits, state)
 
 
 def warnings_at(row: Limited, moment: datetime) -> tuple[list[Step], dict[str, Any]]:
@@ -130,11 +130,17 @@ def warnings_at(row: Limited, moment: datetime) -> tuple[list[Step], dict[str, A
     steps: list[Step] = []
     told: dict[str, Any] = {}
     for step in coming_steps(row):
-        due = sum(each <= moment for each in warning_times(step, limits))
-        if due > state.warnings_sent(step):
+        due = sum(each <= moment for each in _unsent(step, limits, state))
+        if due:
             steps.append(step)
-            told[told_name(step)] = [step.at.isoformat(), due]
+            told[told_name(step)] = [step.at.isoformat(), state.warnings_sent(step) + due]
     return steps, told
+
+
+def _unsent(step: Step, limits: Lifetime, state: "State") -> tuple[datetime, ...]:
+    """An end that failed was announced; its repetitions are not."""
+    is_repetition = state.time("due") is not None
+    return () if is_repetition else warning_times(step, limits)[state.warnings_sent(step) :]
 
 
 def told_name(step: Step) -> str:

@@ -85,6 +85,22 @@ async def test_overdue_is_told_again_after_an_hour(world: World, ready: Ready):
     assert {(values["action"], values["reason"]) for _, values in told} == {("STOP", "MAX_DURATION")}
 
 
+async def test_the_repetition_of_an_end_is_not_announced(world: World, ready: Ready):
+    instance_id = await ready(max_duration=HOUR)
+    await age(world, instance_id, HOUR - MINUTE)
+    await run_step(world, instance_id)
+    refuse(world, STOP)
+    await age(world, instance_id, MINUTE)
+    await end_fails(world, instance_id)
+
+    row = await world.instance(instance_id)
+    again = "SELECT run_at FROM job WHERE unique_key = $1"
+    assert await world.value(again, f"lifetime {instance_id}") == row["lifetime_due_at"] > now()
+    await run_step(world, instance_id)  # as after a restart: nothing is due yet
+    told = [type for type, _ in await lifetime_events(world, instance_id)]
+    assert told == ["lifetime.ending", "lifetime.ended"]
+
+
 async def test_delete_that_is_refused_is_repeated_until_the_machine_is_gone(world: World, ready: Ready):
     instance_id = await ready(max_duration=HOUR, on_end=LifetimeAction.DELETE)
     refuse(world, DELETE)
