@@ -79,9 +79,10 @@ PAYER = """
 SECONDS = """
     greatest(0, least({0}, extract(epoch FROM budget.until - now)))
 """
+# A run whose machine was seen before the response to its start counts from now on.
 HARD_END = """
     least(CAST(instance.lifetime ->> 'deadline' AS timestamptz),
-          greatest(instance.run_accepted_at + CAST(instance.lifetime ->> 'max_duration' AS interval)
+          greatest(coalesce(instance.run_accepted_at, now) + CAST(instance.lifetime ->> 'max_duration' AS interval)
                    + make_interval(secs => coalesce(CAST(instance.lifetime_state ->> 'extra' AS float8), 0)),
                    CAST(instance.lifetime_state ->> 'floor' AS timestamptz)))
 """

@@ -11,6 +11,7 @@ from schema import ids
 from server.db.tables import Budget
 from server.enums import BudgetAction, BudgetPeriod, InstanceStatus, OperationKind, Role
 from server.errors import BudgetExceeded
+from server.instances import transitions
 from server.instances.commands.adopt import AdoptDraft, adopt_instance
 from server.instances.commands.create_rows import CreateBatcher
 from server.instances.commands.lifecycle import Target
@@ -115,6 +116,27 @@ async def test_a_machine_without_a_hard_end_counts_for_the_horizon(world: World)
     assert (await usage(world, row)).reserved == price
     with pytest.raises(BudgetExceeded):
         await world.create("three")
+
+
+async def test_a_machine_that_is_seen_before_the_response_to_its_start_counts_until_its_hard_end(world: World):
+    one = (await world.create("one", lifetime=Lifetime(max_duration=10 * HOUR))).instance.id
+    await world.work_until_status(one, InstanceStatus.READY)
+    price = (await world.instance(one))["price_per_hour_e5"] * 10
+    row = await budget(world, 12 * price)
+    await ask(world, OperationKind.STOP, one)
+    await world.work_until_status(one, InstanceStatus.EXITED)
+    await ask(world, OperationKind.START, one)
+    spent = (await usage(world, row)).spent
+    assert (await usage(world, row)).used - spent == 10 * price  # reserved
+
+    async with world.database.write() as session:
+        await transitions.update(session, one, cause=transitions.Cause(), novita_status="starting")
+
+    used = await usage(world, row)
+    assert (await world.instance(one))["run_accepted_at"] is None
+    assert (used.reserved, used.committed) == (0, 10 * price)
+    with pytest.raises(BudgetExceeded):
+        await world.create("two", lifetime=Lifetime(max_duration=3 * HOUR))
 
 
 async def test_only_budgets_of_the_scope_refuse(world: World):
