@@ -9,13 +9,18 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.db.tables import Instance, Operation
 from server.enums import InstanceStatus, OperationReason, OperationStatus
 from server.instances import attempts, operations, transitions
+from server.instances.provider.absence import GONE_AT_PROVIDER
 from server.instances.recovery import incident
+from server.instances.status import has_machine
+
+NO_MACHINE = "It has no machine any more; a start with the step RELOCATE makes another one."
 
 
 async def revert(
     session: AsyncSession, instance: Instance, operation: Operation, *, by: UUID | None, **fields: Any
 ) -> Instance:
-    """Return a locked instance to its previous status. Its machine is still in it."""
+    """Return a locked instance to its previous status. Its machine is still in it, or is gone: a step of the start has
+    found that out, or has removed it, because only one machine can hold its volumes."""
     status = operation.before.get("status")
     if status is None:
         return instance
@@ -23,6 +28,9 @@ async def revert(
     times = {name: operation.before.get(name) for name in ("running_at", "ready_at")}
     before: dict[str, Any] = {name: datetime.fromisoformat(value) for name, value in times.items() if value is not None}
     before |= {name: operation.before.get(name) for name in ("failure_code", "failure_message")}
+    if to is InstanceStatus.EXITED and not has_machine(instance):
+        to, before = InstanceStatus.FAILED, {"failure_code": GONE_AT_PROVIDER, "failure_message": NO_MACHINE}
+        fields.setdefault("recovery_state", instance.recovery_state)  # the loss is no reason to recover it
     cause = transitions.Cause(operation.id, by)
     return await transitions.transition(session, instance.id, to, cause=cause, **before, **fields)
 

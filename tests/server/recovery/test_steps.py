@@ -12,6 +12,7 @@ from server.instances.commands.lifecycle import Target, accept
 from server.instances.drafts import StartDraft
 from server.instances.idempotency import Accepted
 from server.instances.provider.reconcile import reconcile
+from server.instances.recovery.spec import Recovery
 from server.novita.client import NovitaClient
 from server.recovery.relocation import Wanted, highest_price
 from server.simulator import lifecycle
@@ -174,6 +175,28 @@ async def test_failed_relocation_of_a_lost_machine_leaves_it_known_to_be_gone(wo
     assert operation["status"] == "FAILED"
     row = await world.instance(instance_id)
     assert (row["status"], row["failure_code"], row["novita_id"]) == (S.FAILED, "GONE_AT_PROVIDER", old)
+
+
+@pytest.mark.parametrize("recovery", [None, Recovery(allow_data_loss=True)])
+async def test_cancelled_start_whose_machine_is_gone_leaves_it_known_to_be(world: World, recovery: Recovery | None):
+    """The first step finds that out; the next one has not called the provider yet."""
+    instance_id, old = await stopped(world, recovery=recovery)
+    lose(world, old)
+    accepted = await start(world, instance_id)
+
+    async def is_to_relocate() -> bool:
+        return await taken(world, instance_id) == ["SAME", "RELOCATE"]
+
+    await world.work_until(is_to_relocate)
+    await cancel(world, accepted.operation.id)
+
+    row = await world.instance(instance_id)
+    assert (row["status"], row["failure_code"], row["status_reason"]) == (S.FAILED, "GONE_AT_PROVIDER", "CANCELLED")
+    await world.hurry()
+    await world.work_once()
+    assert (await world.value("SELECT count(*) FROM operation WHERE kind = 'START'"), world.made()) == (1, 1)
+    again = await world.work_until_over((await start(world, instance_id)).operation.id)
+    assert (again["status"], (await world.instance(instance_id))["status"]) == ("SUCCEEDED", S.READY)
 
 
 @pytest.mark.parametrize(
