@@ -5,7 +5,8 @@ from collections.abc import Callable
 from server.enums import OperationPhase
 from server.instances.provider.states import MachineState, state_of
 from server.jobs.failures import revert_with_job
-from server.jobs.provider_call import Call, Loaded, drive, is_another_run
+from server.jobs.machine_run import is_another_run
+from server.jobs.provider_call import Call, Loaded, drive
 from server.jobs.registry import JobContext, handles
 from server.novita.models import RemoteInstance
 from server.queue.handler import Outcome

@@ -7,7 +7,8 @@ from server.errors import NovitaError, ProviderNotFound
 from server.instances import operations, transitions
 from server.instances.provider.states import STATES, MachineState, observed_fields, state_of
 from server.jobs.failures import Reason, fail_with_job, fail_work, look_later
-from server.jobs.provider_call import SETTLE_TIMEOUT, fail_gone, is_another_run
+from server.jobs.machine_run import is_another_run
+from server.jobs.provider_call import SETTLE_TIMEOUT, fail_gone
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.jobs.startup import MISSING_POLL_INTERVAL, STARTING_UP, fail_down, mark_running, ready_timeout
 from server.novita.models import RemoteInstance

@@ -5,7 +5,6 @@ committed before the call, with a fingerprint of the machine's current run. A la
 the machine changing state, or in another run, knows that the call was accepted and continues from there.
 """
 
-import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -19,6 +18,7 @@ from server.errors import AccountRefusal, InvalidStateChange, NovitaError, Provi
 from server.instances import machines, operations, transitions
 from server.instances.provider.states import MachineState, observed_fields, state_of
 from server.jobs.failures import GONE, Reason, fail_work, retry_later, revert
+from server.jobs.machine_run import run_fingerprint, shown_running
 from server.jobs.market.waiting import provider_since
 from server.jobs.registry import JobContext, growing_pause
 from server.market.waits import WAITING_FOR_CAPACITY, Waiting
@@ -92,8 +92,9 @@ async def drive(
     Reason to fail with, or None to poll again. The provider refuses calls while its own jobs for the machine run:
     `waits_for_jobs` polls until they end. `finish` writes the result; without it a monitor job follows the machine
     until it runs. With `settles_after`, an accepted call is never sent again, and counts as done after that time even
-    if nothing is visible yet. With `follows_by_polls`, an accepted call is followed by polls that machines share:
-    `is_done` then sees what a page of the provider's list has, which is less than a machine's own details. `check` runs
+    if nothing is visible yet. With `follows_by_polls`, an accepted call is followed by polls that machines share, and
+    while calls are short a page shows the machine before it: `is_done` and `call` then see what a page of the
+    provider's list has, which is less than a machine's own details. `check` runs
     before the call is recorded, and returns a Reason not to send it. `accepted` writes what is true from then on.
     `refused` goes on after a clear refusal, or without a machine; without it, the operation fails. `waiting`: the
     operation may wait for capacity.
@@ -102,8 +103,11 @@ async def drive(
     if loaded is None:
         return Done()
     loaded = replace(loaded, refused=refused, since=provider_since(loaded.operation, waiting, ctx))
+    seen = shown_running(loaded.instance, loaded.operation, ctx) if follows_by_polls else None
     try:
-        if follows_by_polls and operations.is_accepted(loaded.operation):
+        if seen is not None:
+            remote = seen
+        elif follows_by_polls and operations.is_accepted(loaded.operation):
             remote = await ctx.poll(
                 loaded.novita_id, newer_than=loaded.looked_at, needs_addresses=False, is_urgent=True
             )
@@ -139,7 +143,7 @@ async def drive(
         reason = None if check is None else await check(loaded)
         if reason is not None:
             return await _fail_seen(work, loaded, remote, ctx, reason)
-        if not await call_provider(loaded, remote, request.send, ctx):
+        if not await call_provider(loaded, remote, request.send, ctx, is_sure=seen is None):
             return Done()
         return await start_monitor(work, loaded, ctx, accepted) if finish is None else Again(after=FIRST_POLL_AFTER)
     except NovitaError as error:
@@ -169,22 +173,16 @@ async def load(work: OperationWork, ctx: JobContext, phase: OperationPhase) -> L
         return Loaded(await transitions.lock(session, work.instance_id), operation, since=operation.created_at)
 
 
-def run_fingerprint(remote: RemoteInstance) -> str:
-    """A value that changes whenever the machine is started, stopped or breaks."""
-    values = (remote.last_started_at, remote.last_stopped_at, remote.ssh and remote.ssh.command, remote.status_error)
-    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
-
-
-def is_another_run(operation: Operation, remote: RemoteInstance) -> bool:
-    """Whether the machine was started, stopped or broke since the intent to call was committed."""
-    run = operation.before.get("run")
-    return run is not None and run != run_fingerprint(remote)
-
-
 async def call_provider(
-    loaded: Loaded, remote: RemoteInstance, call: Callable[[str], Awaitable[object]], ctx: JobContext
+    loaded: Loaded,
+    remote: RemoteInstance,
+    call: Callable[[str], Awaitable[object]],
+    ctx: JobContext,
+    *,
+    is_sure: bool = True,
 ) -> bool:
-    """Commit the intent and call. False if the operation was cancelled or superseded before."""
+    """Commit the intent and call. False if the operation was cancelled or superseded before. Unless `remote` `is_sure`
+    to be the present state, a refusal because of the state leads to a look."""
     operation_id = loaded.operation.id
     async with ctx.write() as session:
         if await operations.mark_asked(session, operation_id, run=run_fingerprint(remote)) is None:
@@ -196,7 +194,10 @@ async def call_provider(
             await operations.record_wait(session, operation_id)
     except InvalidStateChange as error:
         async with ctx.write() as session:
-            await operations.record_refusal(session, operation_id, error.message)
+            if is_sure:
+                await operations.record_refusal(session, operation_id, error.message)
+            else:
+                await operations.clear_asked(session, operation_id)
         raise
     except NovitaError as error:
         if error.is_certain_refusal:

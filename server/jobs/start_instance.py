@@ -7,8 +7,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.enums import OperationPhase
 from server.instances.provider.states import MachineState, state_of
 from server.jobs.failures import GONE, Reason, fail_work, revert, revert_with_job
+from server.jobs.machine_run import is_another_run
 from server.jobs.market.start_wait import NO_STOCK, wait_for_stock, wake_up
-from server.jobs.provider_call import Call, Loaded, drive, fail_and_revert, is_another_run
+from server.jobs.provider_call import Call, Loaded, drive, fail_and_revert
 from server.jobs.registry import JobContext, handles
 from server.novita.models import RemoteInstance
 from server.queue.handler import Done, Outcome

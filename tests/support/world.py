@@ -164,11 +164,11 @@ class World:
             poller=InstancePoller(novita, calls_per_minute=self.settings.novita_rate_limit),
         )
 
-    def worker_with(self, novita: NovitaClient) -> Worker:
+    def worker_with(self, novita: NovitaClient, services: Services | None = None) -> Worker:
         return Worker(
             self.database,
             self.notifier,
-            all_handlers(self.services_with(novita)),
+            all_handlers(services or self.services_with(novita)),
             lease=timedelta(seconds=20),
             max_attempts=self.settings.max_retry_attempts,
             backoff=Backoff(base=timedelta(milliseconds=10)),

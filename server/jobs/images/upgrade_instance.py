@@ -15,7 +15,8 @@ from server.instances import operations, transitions
 from server.instances.env import OWN_NAMES, opened, sealed
 from server.instances.provider.states import MachineState, state_of
 from server.jobs.failures import Reason, revert_with_job
-from server.jobs.provider_call import Call, Loaded, drive, is_another_run
+from server.jobs.machine_run import is_another_run
+from server.jobs.provider_call import Call, Loaded, drive
 from server.jobs.registry import JobContext, handles
 from server.novita import models
 from server.queue.handler import Outcome

@@ -4,10 +4,14 @@ from datetime import timedelta
 
 import pytest
 
+from server.clock import now
 from server.enums import OperationKind
 from server.instances.commands.lifecycle import Target, accept
 from server.instances.commands.update import UpdateDraft, update_instance
 from server.instances.drafts import Port
+from server.instances.provider.poll_request import PageEntry
+from server.novita.client import NovitaClient
+from server.simulator import lifecycle
 from tests.support.lifecycle import (
     EDIT,
     MIGRATE,
@@ -19,13 +23,16 @@ from tests.support.lifecycle import (
     done,
     exited,
     fit_for,
+    forget,
+    hasten,
     machine,
     ready,
     row_of,
     status_of,
     transitions_of,
 )
-from tests.support.world import World
+from tests.support.machines import stop_outside
+from tests.support.world import GET, World
 
 WEB = (Port(80, "http"),)
 UP_AGAIN = ["instance.running", "instance.health_checking", "instance.ready", "operation.finished"]
@@ -217,3 +224,67 @@ async def test_start_without_history_is_estimated_at_three_minutes(world: World,
     takes = accepted.operation.estimated_ready_at - accepted.operation.created_at
     assert abs(takes - timedelta(minutes=minutes)) < timedelta(seconds=1)
     assert accepted.instance.estimated_ready_at == accepted.operation.estimated_ready_at
+
+
+async def read_a_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The provider's list, as the poller reads it while a burst of creates uses up the rate limit."""
+    monkeypatch.setattr(NovitaClient, "is_short_of_calls", True)
+    services = world.services_with(world.novita)
+    world.worker = world.worker_with(world.novita, services)
+    for remote in (await world.novita.instances(page=1, page_size=100)).items:
+        services.poller.pages.put(PageEntry(remote, now(), lacks_addresses=False))
+    await forget(world)
+
+
+async def test_while_calls_are_short_a_page_shows_that_a_machine_runs(world: World, monkeypatch: pytest.MonkeyPatch):
+    instance_id = await ready(world)
+    await read_a_page(world, monkeypatch)
+
+    accepted = await ask(world, OperationKind.STOP, instance_id)
+    await world.work_once()
+
+    assert (world.calls(GET), changes(world)) == (0, {STOP: 1})
+    assert (await world.work_until_over(accepted.operation.id))["status"] == "SUCCEEDED"
+    assert (await row_of(world, instance_id)).status == "EXITED"
+    assert changes(world) == {STOP: 1}
+
+
+async def test_a_page_from_before_the_run_shows_nothing(world: World, monkeypatch: pytest.MonkeyPatch):
+    instance_id = await ready(world)
+    await read_a_page(world, monkeypatch)
+    await world.execute("UPDATE instance SET running_at = now() + interval '1 s'")
+
+    await ask(world, OperationKind.STOP, instance_id)
+    await world.work_once()
+
+    assert (world.calls(GET), changes(world)) == (1, {STOP: 1})
+
+
+async def test_a_machine_that_has_exited_since_the_page_is_stopped(world: World, monkeypatch: pytest.MonkeyPatch):
+    instance_id = await ready(world)
+    await read_a_page(world, monkeypatch)
+    await stop_outside(world, machine(world).id)
+
+    operation = await done(world, OperationKind.STOP, instance_id)
+
+    assert (operation["status"], changes(world)) == ("SUCCEEDED", {STOP: 1})  # refused, and then looked at
+    assert (await row_of(world, instance_id)).status == "EXITED"
+
+
+async def test_a_machine_that_restarts_since_the_page_is_stopped_once_it_runs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """The refusal says nothing against the stop: the machine was not looked at before it."""
+    instance_id = await ready(world)
+    await read_a_page(world, monkeypatch)
+    world.simulator.world.set_speed(0.0001)
+    lifecycle.restart(world.simulator.world, world.simulator.world.instance(machine(world).id))
+    accepted = await ask(world, OperationKind.STOP, instance_id)
+    await world.work_once()
+    assert changes(world) == {STOP: 1}
+    hasten(world)
+    world.simulator.world.set_speed(1000)
+
+    operation = await world.work_until_over(accepted.operation.id)
+
+    assert (operation["status"], operation["error_code"], changes(world)) == ("SUCCEEDED", None, {STOP: 2})
