@@ -109,7 +109,11 @@ async def _delete_and_poll(
     if operations.is_accepted(operation):
         try:
             remote = await ctx.poll(
-                novita_id, newer_than=_looked_at(instance, operation), needs_addresses=False, is_urgent=True
+                novita_id,
+                newer_than=_looked_at(instance, operation),
+                needs_addresses=False,
+                is_urgent=True,
+                leaves_list=True,
             )
         except ProviderNotFound as error:
             if error.is_certain_refusal:

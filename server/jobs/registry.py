@@ -103,6 +103,7 @@ class JobContext:
         newer_than: datetime | None = None,
         needs_addresses: bool = True,
         is_urgent: bool = False,
+        leaves_list: bool = False,
     ) -> RemoteInstance:
         """Read a machine at the provider, in one call with other handlers that poll now. Raises NovitaError.
 
@@ -116,8 +117,13 @@ class JobContext:
             newer_than=newer_than,
             needs_addresses=needs_addresses,
             is_urgent=is_urgent,
+            leaves_list=leaves_list,
             kind=self.claim.kind,
         )
+
+    def shown_lately(self, novita_id: str, *, since: datetime) -> RemoteInstance | None:
+        """What a page has shown of a machine since that time, and in the last seconds; only while calls are short."""
+        return self.services.poller.pages.find(novita_id, newer_than=since) if self.novita.is_short_of_calls else None
 
     @asynccontextmanager
     async def read(self) -> AsyncGenerator[AsyncSession]:

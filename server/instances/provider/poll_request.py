@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
+from server.clock import now
 from server.db.outages import DATABASE_ERRORS
 from server.errors import NovitaError, PilotlightError, ProviderError
 from server.instances.provider.states import MachineState, state_of
@@ -18,6 +19,7 @@ log = structlog.get_logger(__name__)
 
 Wake = Callable[[Collection[Hashable]], Awaitable[None]]
 
+PAGE_TTL = timedelta(seconds=15)  # how long entries of a page serve later requests
 RESULT_TTL = 120.0  # seconds; longer than a client is asked to wait
 FOLLOWED_FOR = 120.0  # seconds after the last poll
 # Machines that are looked at singly until they have ended; seconds until the first look, because none has ended right
@@ -42,6 +44,7 @@ class PollRequest:
     asked_at: float
     needs_addresses: bool = True
     is_urgent: bool = False
+    leaves_list: bool = False
     done: asyncio.Event = field(default_factory=asyncio.Event)
     remote: RemoteInstance | None = None
     error: NovitaError | None = None
@@ -80,6 +83,30 @@ class PageEntry:
     remote: RemoteInstance
     asked_at: datetime
     lacks_addresses: bool
+
+
+class PageEntries:
+    """What the last pages show, by machine."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, PageEntry] = {}
+
+    def put(self, entry: PageEntry) -> None:
+        self._entries[entry.remote.id] = entry
+
+    def find(
+        self, novita_id: str, *, newer_than: datetime | None = None, needs_addresses: bool = False
+    ) -> RemoteInstance | None:
+        """The machine, if a page has shown it lately, after that time, and with what is needed."""
+        oldest = now() - PAGE_TTL
+        entry = self._entries.get(novita_id)
+        if entry is None or entry.asked_at <= (oldest if newer_than is None else max(newer_than, oldest)):
+            return None
+        return None if needs_addresses and entry.lacks_addresses else entry.remote
+
+    def forget_old(self) -> None:
+        oldest = now() - PAGE_TTL
+        self._entries = {id: each for id, each in self._entries.items() if each.asked_at > oldest}
 
 
 def has_no_addresses(remote: RemoteInstance) -> bool:

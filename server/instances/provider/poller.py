@@ -14,7 +14,6 @@ from uuid import UUID
 
 import structlog
 
-from server.batching import TokenBucket
 from server.clock import now
 from server.errors import NovitaError, ProviderError, ValidationFailed
 from server.instances.provider.arrivals import Arrivals
@@ -23,12 +22,14 @@ from server.instances.provider.poll_request import (
     EndLooks,
     Followers,
     NotYet,
+    PageEntries,
     PageEntry,
     PollRequest,
     Wake,
     has_no_addresses,
 )
-from server.instances.provider.small_projects import MOVING_SECONDS, SmallProjects
+from server.instances.provider.single_polls import SINGLE_POLLS_MAX, SinglePolls
+from server.instances.provider.small_projects import SmallProjects
 from server.instances.provider.states import MachineState, state_of
 from server.instances.provider.sweep_schedule import SweepSchedule
 from server.novita.client import NovitaClient
@@ -38,11 +39,6 @@ from server.novita.transport.concurrency import CallPriority
 
 log = structlog.get_logger(__name__)
 
-# So many are polled one by one while the bucket has tokens; fewer while other calls wait for the rate limit.
-SINGLE_POLLS_MAX = 5
-SINGLE_POLLS_MAX_IF_BUSY = 2
-SINGLE_POLL_BURST = 10.0
-SINGLE_RATE_SHARE = 0.5
 PAGE_SIZE = 100
 # From so many pages on, larger ones are requested; the response shows how large the provider makes them.
 LARGE_PAGE_SIZE = 1_000
@@ -56,7 +52,7 @@ OVERDUE_MAX = 3.0  # seconds; one that is later than this is not waited for any 
 RETRY_DELAY_MAX = 30.0  # seconds that NotYet asks for at most
 FEW_RETRY_DELAY_MAX = 2.5
 CONCURRENT_GETS = 16
-PAGE_TTL = timedelta(seconds=15)  # how long entries of a page serve later requests
+END_PAGE_TIMEOUT = 5.0  # seconds until the page that was to show an end is not waited for any more
 
 
 class InstancePoller:
@@ -68,7 +64,7 @@ class InstancePoller:
         self._limit = (calls_per_minute or ASSUMED_RATE_LIMIT) / 60
         self._requests: dict[Hashable, PollRequest] = {}
         self._open: dict[str, list[PollRequest]] = {}
-        self._page_entries: dict[str, PageEntry] = {}
+        self.pages = PageEntries()
         self._task: asyncio.Task[None] | None = None
         self._schedule = SweepSchedule(self._limit)
         self._first_page = 1  # its number, as far as we know
@@ -77,8 +73,7 @@ class InstancePoller:
         self._largest_page = LARGE_PAGE_SIZE  # as far as we know
         self._is_sweeping = False
         self._seconds_per_page = 60 / calls_per_minute if calls_per_minute else 0.05  # later measured
-        self._single_polls = TokenBucket(SINGLE_RATE_SHARE * self._limit, SINGLE_POLL_BURST, time.monotonic())
-        self._moving: dict[str, float] = {}  # when each machine was last polled, oldest first
+        self._single_polls = SinglePolls(self._limit)
         self._small_projects = SmallProjects()
         self._arrivals = Arrivals()
         self._followers, self._end_looks = Followers(wake), EndLooks(self._look_at_end)
@@ -92,6 +87,7 @@ class InstancePoller:
         newer_than: datetime | None = None,
         needs_addresses: bool = True,
         is_urgent: bool = False,
+        leaves_list: bool = False,
         kind: Hashable = None,
     ) -> RemoteInstance:
         """The provider's present state of a machine. Raises NovitaError, or NotYet while many polls wait.
@@ -99,17 +95,18 @@ class InstancePoller:
         After NotYet the result is kept for the same `client`, which has to call again: a job that waited here would
         block a slot for other jobs. With `newer_than`, an entry of a page that was read after that time serves as well:
         while pages are read all the time for a large fleet, no client has to call twice. Without `needs_addresses` a
-        page that lacks the addresses of a running machine is enough. `is_urgent`, for an end: look soon. With a
-        `kind`, a page is read when such machines usually run, for projects with few on the move.
+        page that lacks the addresses of a running machine is enough. `is_urgent`, for an end: look soon; `leaves_list`,
+        if no page shows that end. With a `kind`, a page is read when such machines usually run, for projects with few
+        on the move.
         """
         request = self._requests.get(client)
         if request is None and newer_than is not None:
-            entry = self._page_entries.get(novita_id)
-            is_enough = entry is not None and not (needs_addresses and entry.lacks_addresses)
-            if entry is not None and is_enough and entry.asked_at > max(newer_than, now() - PAGE_TTL):
-                return self._followers.show(entry.remote, client)
+            remote = self.pages.find(novita_id, newer_than=newer_than, needs_addresses=needs_addresses)
+            if remote is not None:
+                return self._followers.show(remote, client)
         if request is None or request.novita_id != novita_id or request.is_expired:
-            request = self._requests[client] = self._add(novita_id, needs_addresses, is_urgent)
+            new = PollRequest(novita_id, time.monotonic(), needs_addresses, is_urgent, leaves_list)
+            request = self._requests[client] = self._add(new)
             if project_id is not None:
                 self._small_projects.note(project_id, novita_id)
             if kind is not None:
@@ -134,13 +131,23 @@ class InstancePoller:
 
     async def poll_now(self, novita_id: str) -> RemoteInstance:
         """The same, for a caller that waits."""
-        request = self._add(novita_id)
+        request = self._add(PollRequest(novita_id, time.monotonic()))
         await request.done.wait()
         return request.result()
 
     async def _look_at_end(self, novita_id: str) -> None:
-        await self._poll_singly([novita_id] if novita_id in self._open else [])
+        """By a page if others wait for one: it costs as much as a look, and is in the place of the next page."""
+        request = next(iter(self._open.get(novita_id, ())), None)
+        if request is not None and self._is_shown_by_next_page(request):
+            self._schedule.ask_now()
+            await request.wait(END_PAGE_TIMEOUT)
+        if request is not None and not request.done.is_set():
+            await self._poll_singly([novita_id])
         await self._followers.wake()
+
+    def _is_shown_by_next_page(self, request: PollRequest) -> bool:
+        is_listed = not request.leaves_list and self.pages.find(request.novita_id) is not None
+        return is_listed and len(self._open) > 1 and self._schedule.calls == 1 and not self._is_sweeping
 
     async def close(self) -> None:
         await self._end_looks.close()
@@ -148,11 +155,9 @@ class InstancePoller:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _add(self, novita_id: str, needs_addresses: bool = True, is_urgent: bool = False) -> PollRequest:
-        request = PollRequest(novita_id, time.monotonic(), needs_addresses, is_urgent)
-        self._moving.pop(novita_id, None)
-        self._moving[novita_id] = request.asked_at
-        self._open.setdefault(novita_id, []).append(request)
+    def _add(self, request: PollRequest) -> PollRequest:
+        self._single_polls.note(request.novita_id, request.asked_at)
+        self._open.setdefault(request.novita_id, []).append(request)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="instance poller")
         return request
@@ -169,7 +174,7 @@ class InstancePoller:
         # With jitter: clients that were refused together would otherwise call again together.
         jitter = random.uniform(0.0, max(0.3, pages * 0.1))
         # A few look again soon: the rate limit may have calls to spare by then.
-        longest = RETRY_DELAY_MAX if len(self._moving) > SINGLE_POLLS_MAX else FEW_RETRY_DELAY_MAX
+        longest = RETRY_DELAY_MAX if self._single_polls.moving > SINGLE_POLLS_MAX else FEW_RETRY_DELAY_MAX
         return min(longest, max(0.25, waiting) + pages * self._seconds_per_page + jitter)
 
     def pause(self, usual: timedelta) -> timedelta:
@@ -178,13 +183,7 @@ class InstancePoller:
         return min(usual, timedelta(seconds=self._retry_delay())) if is_expected else usual
 
     def _can_poll_singly(self) -> bool:
-        """Whether the machines that wait now can be polled one by one, at once: only while no more than a handful move,
-        or a burst of creates would spend as many calls on looking as on creating."""
-        at = time.monotonic()
-        while self._moving and next(iter(self._moving.values())) < at - MOVING_SECONDS:
-            del self._moving[next(iter(self._moving))]
-        most = SINGLE_POLLS_MAX_IF_BUSY if self._novita.is_short_of_calls else SINGLE_POLLS_MAX
-        return max(len(self._open), len(self._moving)) <= min(most, self._single_polls.tokens(at))
+        return self._single_polls.has_room(len(self._open), is_busy=self._novita.is_short_of_calls)
 
     async def _run(self) -> None:
         """Run rounds while requests are open."""
@@ -197,16 +196,17 @@ class InstancePoller:
             count = len(self._open)
             try:
                 if singly:
-                    self._single_polls.charge(count, started, debt_max=0)
+                    self._single_polls.charge(count, started)
                     await self._poll_singly(list(self._open))
                 else:
+                    priority = CallPriority.END if self._schedule.is_urgent else CallPriority.POLL
                     expected = min(count, self._schedule.calls)
                     self._schedule.begin(calls=expected, has_spare=self._novita.has_spare_calls)
                     self._is_sweeping, calls = True, 1
                     if count == 1 and self._schedule.calls > 1:  # else a page costs no more, and serves later polls
                         await self._poll_singly(list(self._open))
                     else:
-                        calls = self._schedule.calls = await self._sweep(started)
+                        calls = self._schedule.calls = await self._sweep(started, priority)
                     self._seconds_per_page += 0.3 * ((time.monotonic() - started) / calls - self._seconds_per_page)
             except Exception as error:
                 log.exception("lookout.failed")
@@ -216,7 +216,7 @@ class InstancePoller:
             self._drop_expired()
             await self._followers.wake()
 
-    async def _sweep(self, started: float) -> int:
+    async def _sweep(self, started: float, priority: CallPriority) -> int:
         """Read pages until all requests from before `started` are answered, or until those that are left cost less one
         by one than on the other pages. Poll singly what was on none. Return the calls that count for the next interval:
         not those for addresses, and not the first single one, because every machine that ends costs one."""
@@ -227,10 +227,10 @@ class InstancePoller:
             nonlocal pages
             pages += 1
             sent, asked_at = time.monotonic(), now()
-            response = await self._novita.instances(page=page, page_size=size, priority=CallPriority.POLL)
+            response = await self._novita.instances(page=page, page_size=size, priority=priority)
             for remote in response.items:
                 lacks_addresses = has_no_addresses(remote)
-                self._page_entries[remote.id] = PageEntry(remote, asked_at, lacks_addresses)
+                self.pages.put(PageEntry(remote, asked_at, lacks_addresses))
                 for client in self._followers.see(remote.id, remote.status):
                     if (request := self._requests.get(client)) is not None and request.novita_id == remote.id:
                         request.renew(remote, lacks_addresses=lacks_addresses)
@@ -347,4 +347,4 @@ class InstancePoller:
             del self._requests[client]
         self._arrivals.forget_lost()
         self._followers.forget_old()
-        self._page_entries = {k: each for k, each in self._page_entries.items() if each.asked_at > now() - PAGE_TTL}
+        self.pages.forget_old()

@@ -23,6 +23,7 @@ class SweepSchedule:
         self._began_at = 0.0
         self._next_at = 0.0
         self._sooner = asyncio.Event()
+        self.is_urgent = False  # the next one: a user waits for an end that it will show
         self.calls = 1  # of the last sweep: machines that move are usually on the first page
 
     @property
@@ -32,7 +33,7 @@ class SweepSchedule:
 
     def begin(self, *, calls: int, has_spare: bool) -> None:
         """One begins now; `has_spare`: nothing else waits for the calls of the next."""
-        self._began_at = time.monotonic()
+        self._began_at, self.is_urgent = time.monotonic(), False
         longest = SHORT_INTERVAL if has_spare else INTERVAL_MAX
         usual = max(INTERVAL_MIN, min(calls / (RATE_SHARE * self._limit), longest))
         self._next_at = self._began_at + max(usual, self._least(calls))
@@ -43,6 +44,11 @@ class SweepSchedule:
         if moment + SLACK < self._next_at:
             self._next_at = moment
             self._sooner.set()
+
+    def ask_now(self) -> None:
+        """Sweep at once, in the place of a call that would show one machine."""
+        self._next_at, self.is_urgent = time.monotonic(), True
+        self._sooner.set()
 
     async def wait(self) -> None:
         """Until the next one is due."""

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Collection, Hashable
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -10,12 +11,8 @@ import pytest
 from server.clock import new_id, now
 from server.errors import NovitaError, ProviderNotFound, ValidationFailed
 from server.instances.provider.poll_request import FIRST_END_LOOK
-from server.instances.provider.poller import (
-    SINGLE_POLL_BURST,
-    SINGLE_POLLS_MAX,
-    InstancePoller,
-    NotYet,
-)
+from server.instances.provider.poller import InstancePoller, NotYet
+from server.instances.provider.single_polls import SINGLE_POLL_BURST, SINGLE_POLLS_MAX
 from server.instances.provider.sweep_schedule import SLACK
 from server.novita.client import NovitaClient
 from server.novita.models import RemoteInstance
@@ -281,12 +278,67 @@ async def test_an_end_is_confirmed_with_the_calls_of_ends_and_its_client_is_woke
     await remove_outside(world, ids[0])
 
     with pytest.raises(NotYet):
-        await poller.poll(ids[0], client="delete", is_urgent=True)
+        await poller.poll(ids[0], client="delete", is_urgent=True, leaves_list=True)
 
     await until(lambda: {"delete"} <= set[Any]().union(*woken))
     assert (asked, world.calls(LIST) - pages) == ([CallPriority.END], 0)  # no page is read for it
     with pytest.raises(ProviderNotFound):
-        await poller.poll(ids[0], client="delete", is_urgent=True)
+        await poller.poll(ids[0], client="delete", is_urgent=True, leaves_list=True)
+    await poller.close()
+
+
+@pytest.fixture
+def lasting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was polled, or shown by a page, stays so, however slow this machine is."""
+    monkeypatch.setattr("server.instances.provider.single_polls.MOVING_SECONDS", 3600.0)
+    monkeypatch.setattr("server.instances.provider.poll_request.PAGE_TTL", timedelta(hours=1))
+
+
+@pytest.mark.usefixtures("lasting")
+async def test_a_page_shows_an_end_to_its_client_and_is_in_the_place_of_the_next_page(world: World):
+    """A look at the one machine would cost as much, and the next page would be read all the same."""
+    ids = await make_running(world, 12)
+    priorities = list[CallPriority]()
+
+    class Counted(Spare):
+        async def instances(self, *, page: int, page_size: int, priority: CallPriority) -> Any:
+            priorities.append(priority)
+            return await world.novita.instances(page=page, page_size=page_size, priority=priority)
+
+    poller = InstancePoller(cast("NovitaClient", Counted(world, is_spare=False)), calls_per_minute=1)
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+    with pytest.raises(NotYet):
+        await poller.poll(ids[1], client="another")
+    waits = poller._schedule.left
+    await stop_outside(world, ids[0])
+    before, looks = world.calls(LIST), world.calls(GET)
+    priorities.clear()
+
+    with pytest.raises(NotYet):
+        await poller.poll(ids[0], client="stop", is_urgent=True)
+    await until(lambda: poller._requests["stop"].done.is_set())
+
+    assert (await poller.poll(ids[0], client="stop", is_urgent=True)).status == "exited"
+    assert (await poller.poll(ids[1], client="another")).status == "running"  # it was on that page, too
+    assert (world.calls(LIST) - before, world.calls(GET) - looks, priorities) == (1, 0, [CallPriority.END])
+    assert poller._schedule.left > waits  # the interval begins anew
+    await poller.close()
+
+
+@pytest.mark.usefixtures("lasting")
+async def test_an_end_that_no_other_machine_waits_beside_costs_one_look(world: World):
+    ids = await make_running(world, 12)
+    poller = InstancePoller(cast("NovitaClient", Spare(world, is_spare=False)), calls_per_minute=1)
+    await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+    await stop_outside(world, ids[0])
+    before, looks = world.calls(LIST), world.calls(GET)
+
+    with pytest.raises(NotYet):
+        await poller.poll(ids[0], client="stop", is_urgent=True)
+    await until(lambda: poller._requests["stop"].done.is_set())
+
+    assert (await poller.poll(ids[0], client="stop", is_urgent=True)).status == "exited"
+    assert (world.calls(LIST) - before, world.calls(GET) - looks) == (0, 1)
     await poller.close()
 
 
