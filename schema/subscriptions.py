@@ -17,6 +17,7 @@ from schema.filters import EventFilter, InstanceEventFilter, InstanceFilter, Pro
 from schema.inputs import Id, Which
 from schema.permissions import Requires, subscription
 from schema.queries.access import InstanceId, WhichLog, find_row
+from schema.read_pace import ReadPace
 from schema.types.event import InstanceEvent, InstanceUpdate, OperationUpdate, ProjectEvent
 from schema.types.fleet import FleetStats
 from schema.types.instance import Instance
@@ -137,12 +138,17 @@ class Subscription:
         address = await log_address(services.provider_reader, row, which, by=by)
         if address is None:
             raise to_graphql_error(Refused("INSTANCE_NOT_RUNNING", "There is no machine whose log can be read."))
-        reader = services.log_reader
+        reader, turn = services.log_reader, _turn(info)
 
         async def read_end() -> LogPart:
+            await turn()
             return (await reader.read_end(address)).last_lines(LOG_LINES)
 
-        return _stream(LogTextSource(read_end, partial(reader.read_from, address), InstanceLog.of))
+        async def read_from(begin: int) -> LogPart:
+            await turn()
+            return await reader.read_from(address, begin)
+
+        return _stream(LogTextSource(read_end, read_from, InstanceLog.of))
 
     @subscription(
         "Instance counts by status and what the provider bills for them; sent on change, at most once a "
@@ -159,7 +165,7 @@ class Subscription:
                 stats = await fleet_stats(session, project_id=project_id, wanted=wanted)
                 return FleetStats.of(stats, context.state_cursor(await cursor_now(session)))
 
-        return _stream(StatsSource(read, same=lambda one, other: one.stats == other.stats))
+        return _polled(info, read, same=lambda one, other: one.stats == other.stats)
 
     @subscription(
         "What the project spends; sent when an entry of the ledger begins, ends or is cut, at most once a "
@@ -173,9 +179,7 @@ class Subscription:
                 summary = (await read_summaries(session, [project_id], token_id=context.caller.owner_id))[project_id]
                 return SpendSummary.of(summary, context.state_cursor(await cursor_now(session)))
 
-        return _stream(
-            StatsSource(read, same=lambda one, other: one.summary.open_entries == other.summary.open_entries)
-        )
+        return _polled(info, read, same=lambda one, other: one.summary.open_entries == other.summary.open_entries)
 
     @subscription(
         "All matching offers now, and again whenever one of them changes, at most once a second. While "
@@ -196,8 +200,8 @@ class Subscription:
             async with context.read() as session:
                 return [MarketOffer.of(offer) for offer in await read_offers(session, wanted)]
 
-        return _stream(
-            StatsSource(read, same=lambda one, other: [each.state for each in one] == [each.state for each in other])
+        return _polled(
+            info, read, same=lambda one, other: [each.state for each in one] == [each.state for each in other]
         )
 
     @subscription(
@@ -215,9 +219,7 @@ class Subscription:
                     context.state_cursor(await cursor_now(session)),
                 )
 
-        return _stream(
-            StatsSource(read, same=lambda one, other: (one.kinds, one.workers) == (other.kinds, other.workers))
-        )
+        return _polled(info, read, same=lambda one, other: (one.kinds, one.workers) == (other.kinds, other.workers))
 
 
 def _log(
@@ -281,6 +283,22 @@ def _updates(
             predicate=predicate,
         )
     )
+
+
+def _polled(info: Info, read: Callable[[], Awaitable[Any]], *, same: Callable[[Any, Any], bool]) -> AsyncGenerator[Any]:
+    """What `read` returns, now and whenever it is not the same any more."""
+    turn = _turn(info)
+
+    async def read_in_turn() -> Any:
+        await turn()
+        return await read()
+
+    return _stream(StatsSource(read_in_turn, same=same))
+
+
+def _turn(info: Info) -> Callable[[], Awaitable[None]]:
+    """Waits until the project may read once more."""
+    return partial(info.context.services.database.shared(ReadPace).take, info.context.caller.project_id)
 
 
 def _stream(source: EventSource) -> AsyncGenerator[Any]:

@@ -29,6 +29,7 @@ LIVE = (
     "query ($id: ID!) { instanceMetrics(instanceId: $id) { cpu { percent } } }",
     "mutation { syncFleet { errors { code } } }",
 )
+STATISTICS = "subscription ($filter: InstanceFilter) { fleetStats(filter: $filter) { total } }"
 WATCH = "subscription ($filter: InstanceEventFilter) { instanceEvents(filter: $filter) { id type status instanceId } }"
 STATUSES = [each.value for each in InstanceStatus]
 WRONG = ("{ instances(first: ", "{ nothing }", "{ instances(first: 5000) { nodes { id } } }", "query ($id: ID) { x }")
@@ -85,9 +86,11 @@ class Noise:
         async with self.http.ws_connect(self.url.replace("http", "ws", 1), protocols=["graphql-transport-ws"]) as wire:
             await wire.send_json({"type": "connection_init", "payload": {"Authorization": f"Bearer {self.token}"}})
             for number in range(self.operations):
-                # Every second one is equal to no other, so that the server executes it on its own.
+                # Every second one is equal to no other, so that the server executes it on its own; half of those
+                # are read from the database once a second.
                 statuses = random.sample(STATUSES, len(STATUSES)) if number % 2 else STATUSES
-                payload = {"query": WATCH, "variables": {"filter": {"statuses": statuses}}}
+                document = STATISTICS if number % 4 == 1 else WATCH
+                payload = {"query": document, "variables": {"filter": {"statuses": statuses}}}
                 await wire.send_str(orjson.dumps({"id": str(number), "type": "subscribe", "payload": payload}).decode())
             self.counts["watch opened"] += self.operations
             async for message in wire:

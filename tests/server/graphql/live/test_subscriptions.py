@@ -8,10 +8,12 @@ from uuid import UUID
 import pytest
 
 from schema import ids
+from schema.read_pace import AT_ONCE, PER_SECOND
 from server.clock import new_id
 from server.enums import InstanceStatus, Role
 from server.events.event import Cursor
 from server.queue.kinds import CleanUp
+from tests.server.auth.test_tokens import counted
 from tests.server.graphql.conftest import EVENTS, picture, shown, write_events
 from tests.support.api import Api
 from tests.support.api_server import until_tailed
@@ -19,6 +21,7 @@ from tests.support.statements import listening
 from tests.support.waiting import until
 
 FLEET = "subscription { fleetStats { cursor total byStatus { status count } pricePerHour { amountMicros } } }"
+FILTERED = "subscription ($filter: InstanceFilter) { fleetStats(filter: $filter) { total } }"
 JOBS = "subscription { jobStats { cursor workers kinds { kind waiting } } }"
 PAGE = """
     query ($after: String, $filter: InstanceEventFilter, $first: Int! = 50) {
@@ -124,6 +127,25 @@ async def test_nothing_is_sent_while_nothing_changes(api: Api):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(1.5):
                 await socket.receive()
+
+
+async def test_what_the_subscriptions_of_a_project_read_has_a_pace_and_delays_no_other_project(api: Api):
+    """A token may have thousands of subscriptions, each of which would read once a second."""
+    other, _ = await api.world.new_token("other")
+    async with api.server.socket(api.token) as socket:
+        assert (await socket.receive())["type"] == "connection_ack"
+        began = time.monotonic()
+        with counted(api.server.runtime.database) as statements:
+            for number in range(400):
+                variables = {"filter": {"ids": [f"inst_{number:032x}"]}}
+                payload = {"query": FILTERED, "variables": variables}
+                await socket.send({"id": str(number), "type": "subscribe", "payload": payload})
+            for _ in range(AT_ONCE + PER_SECOND):
+                assert (await socket.next("fleetStats"))["total"] == 0
+            mine = sum("GROUP BY instance.status" in each for each in statements)
+            assert mine <= AT_ONCE + PER_SECOND * (time.monotonic() - began) + 1
+            async with api.server.watching(FLEET, token=other) as theirs:
+                assert (await theirs.next("fleetStats"))["total"] == 0  # does not wait behind the 340 that still do
 
 
 async def test_the_queues_numbers_are_of_the_project_or_for_an_admin_of_all(api: Api):
