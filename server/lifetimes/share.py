@@ -10,11 +10,12 @@ from server.db.tables import Instance
 # So much less may lie between two calls than between the two times at which they were allowed.
 JITTER = timedelta(seconds=1)
 # One row: the time before which no process may read. It is taken only when it has passed, never in advance, so readings
-# that are late together do not come together.
+# that are late together do not come together. One that lies further ahead was written before the clock was set back.
 TAKE = text("""
     INSERT INTO metrics_reading (only_row, next_at) VALUES (true, clock_timestamp() + CAST(:gap AS interval))
     ON CONFLICT (only_row) DO UPDATE SET next_at = clock_timestamp() + CAST(:gap AS interval)
     WHERE metrics_reading.next_at <= clock_timestamp()
+       OR metrics_reading.next_at > clock_timestamp() + CAST(:gap AS interval) + interval '10 min'
     RETURNING next_at
 """)
 # The others that wait and were due before.
