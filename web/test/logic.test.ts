@@ -163,6 +163,19 @@ test("a copy takes everything but secrets and an end that has passed", () => {
   assert.equal(nextName("trainer"), "trainer-2");
 });
 
+test("a machine without GPUs is not requested as spot, and a network decides the region", () => {
+  const draft = {
+    ...BLANK, name: "n", kind: "CPU", productName: "CPU 4C 8GB", billing: "SPOT", minCudaVersion: "12.4", source: "image", image: "i",
+    registryAuthId: "reg_1", networkId: "net_1", region: "US-CA-06", tools: [{ name: "JUPYTER" }],
+  } as const;
+  assert.deepEqual(createInput(draft, "k"), {
+    name: "n", kind: "CPU", productName: "CPU 4C 8GB", billing: "ON_DEMAND", image: "i", registryAuthId: "reg_1", networkId: "net_1",
+    tools: [{ name: "JUPYTER" }], idempotencyKey: "k",
+  });
+  // A template has a credential of its own.
+  assert.equal(quoteInput({ ...draft, source: "template", templateId: "t" }).registryAuthId, undefined);
+});
+
 test("a day has the parts of the largest groups and the rest", () => {
   const money = (amountMicros: number) => ({ amountMicros, currency: "USD" });
   const parts = { total: money(90_000), groups: [{ key: "A", amount: money(50_000), paidTime: 1 }], byDay: [{ day: "2026-03-02", key: "A", amount: money(50_000) }] };

@@ -1,16 +1,20 @@
 // The create form’s fields, and the inputs of quote and createInstance made from them.
-import type { Billing, CreateInstanceInput, InstanceToCopyResult, KeyValueInput, LifetimeInput, NoCapacityInput, PortInput, QuoteInput, VolumeMountInput } from "../generated/api.ts";
+import type {
+  Billing, CreateInstanceInput, InstanceKind, InstanceToCopyResult, KeyValueInput, LifetimeInput, NoCapacityInput, PortInput, QuoteInput, ToolInput, VolumeMountInput,
+} from "../generated/api.ts";
 import { type Preset, presetInput } from "./lifetime.ts";
 
 export type Mount = Readonly<VolumeMountInput>;
 
 export interface Draft {
   readonly name: string;
+  readonly kind: InstanceKind; // that of the product
   readonly productName: string;
   readonly gpuCount: string;
   readonly source: "template" | "image";
   readonly templateId: string;
   readonly image: string;
+  readonly registryAuthId: string;
   readonly ports: string;
   readonly billing: Billing;
   readonly region: string;
@@ -18,6 +22,10 @@ export interface Draft {
   readonly maxPrice: string;
   readonly rootfsSizeGb: string;
   readonly command: string;
+  readonly entrypoint: string;
+  readonly tools: readonly ToolInput[];
+  readonly minCudaVersion: string;
+  readonly networkId: string;
   readonly env: string;
   readonly labels: string;
   readonly webhookUrl: string;
@@ -31,19 +39,21 @@ export interface Draft {
   readonly copied: Copied;
 }
 
-export interface Copied extends Pick<QuoteInput, "kind" | "entrypoint" | "tools" | "minCudaVersion" | "readyTimeout"> {
+export interface Copied extends Pick<QuoteInput, "readyTimeout"> {
   readonly lifetime?: LifetimeInput;
 }
 
-export type TextField = Exclude<keyof Draft, "source" | "billing" | "isOnlyRegion" | "lifetime" | "volumes" | "copied">;
+export type TextField = Exclude<keyof Draft, "kind" | "source" | "billing" | "isOnlyRegion" | "tools" | "lifetime" | "volumes" | "copied">;
 
 export const BLANK: Draft = {
   name: "",
+  kind: "GPU",
   productName: "",
   gpuCount: "1",
   source: "template",
   templateId: "",
   image: "",
+  registryAuthId: "",
   ports: "",
   billing: "SPOT_THEN_ON_DEMAND",
   region: "",
@@ -51,6 +61,10 @@ export const BLANK: Draft = {
   maxPrice: "",
   rootfsSizeGb: "",
   command: "",
+  entrypoint: "",
+  tools: [],
+  minCudaVersion: "",
+  networkId: "",
   env: "",
   labels: "",
   webhookUrl: "",
@@ -71,6 +85,7 @@ export function draftOf(original: Original): Draft {
   return {
     ...BLANK,
     name: nextName(original.name),
+    kind: original.kind === "CPU" ? "CPU" : "GPU",
     productName: original.productName,
     gpuCount: String(Math.max(1, original.gpuCount)),
     source: original.templateId ? "template" : "image",
@@ -82,15 +97,14 @@ export function draftOf(original: Original): Draft {
     maxPrice: original.maxHourlyPrice ? String(original.maxHourlyPrice.amountMicros / 1_000_000) : "",
     rootfsSizeGb: String(original.rootfsSizeGb),
     command: original.command ?? "",
+    entrypoint: original.entrypoint ?? "",
+    tools: original.tools.filter((tool) => tool.name !== "OTHER"),
+    minCudaVersion: original.minCudaVersion ?? "",
     env: original.env.flatMap(({ key, value, secret }) => (secret || value === null ? [] : [`${key}=${value}`])).join("\n"),
     labels: original.labels.map(({ key, value }) => `${key}=${value}`).join("\n"),
     webhookUrl: original.webhook?.url ?? "",
     lifetime: hasLimit ? "same" : "",
     copied: {
-      ...(original.kind !== "GPU" && { kind: original.kind }),
-      ...(original.entrypoint && { entrypoint: original.entrypoint }),
-      ...(original.tools.length > 0 && { tools: original.tools }),
-      ...(original.minCudaVersion && { minCudaVersion: original.minCudaVersion }),
       ...(original.readyTimeout && { readyTimeout: original.readyTimeout }),
       ...(hasLimit && { lifetime }),
     },
@@ -113,18 +127,23 @@ export function quoteInput(draft: Draft): QuoteInput {
   return {
     ...copied,
     productName: draft.productName,
-    gpuCount: wholeNumber(draft.gpuCount) ?? 0,
-    billing: draft.billing,
+    // A CPU product has no GPUs and is not sold as spot.
+    ...(draft.kind === "CPU" ? { kind: draft.kind, billing: "ON_DEMAND" } : { gpuCount: wholeNumber(draft.gpuCount) ?? 0, billing: draft.billing }),
     ...(draft.name.trim() && { name: draft.name.trim() }),
     ...(draft.source === "template" && draft.templateId && { templateId: draft.templateId }),
     ...(draft.source === "image" && draft.image.trim() && { image: draft.image.trim() }),
+    ...(draft.source === "image" && draft.registryAuthId && { registryAuthId: draft.registryAuthId }),
     ...(ports.length > 0 && { ports }),
-    // The server creates an instance in the region of its volumes.
-    ...(draft.region && draft.volumes.length === 0 && (draft.isOnlyRegion ? { regions: [draft.region] } : { region: draft.region })),
+    // The server creates an instance in the region of its volumes and of its network.
+    ...(draft.region && draft.volumes.length === 0 && !draft.networkId && (draft.isOnlyRegion ? { regions: [draft.region] } : { region: draft.region })),
     ...(draft.volumes.length > 0 && { volumes: draft.volumes.map(({ id, mountPath }) => ({ id, mountPath: mountPath.trim() })) }),
     ...(maxPrice > 0 && { maxHourlyPrice: { amountMicros: Math.round(maxPrice * 1_000_000) } }),
     ...(draft.rootfsSizeGb.trim() && { rootfsSizeGb: wholeNumber(draft.rootfsSizeGb) ?? 0 }),
     ...(draft.command.trim() && { command: draft.command.trim() }),
+    ...(draft.entrypoint.trim() && { entrypoint: draft.entrypoint.trim() }),
+    ...(draft.tools.length > 0 && { tools: draft.tools }),
+    ...(draft.kind !== "CPU" && draft.minCudaVersion.trim() && { minCudaVersion: draft.minCudaVersion.trim() }),
+    ...(draft.networkId && { networkId: draft.networkId }),
     ...(env.length > 0 && { env }),
     ...(labels.length > 0 && { labels }),
     ...(draft.webhookUrl.trim() && { webhookUrl: draft.webhookUrl.trim() }),

@@ -3,8 +3,8 @@ import type { MutationError } from "../api/request.ts";
 import { explain } from "../format.ts";
 
 const FIELDS: ReadonlySet<string> = new Set([
-  "name", "productName", "gpuCount", "templateId", "image", "ports", "region", "maxHourlyPrice", "rootfsSizeGb", "command",
-  "env", "labels", "webhookUrl", "healthCheck", "lifetime", "volumes", "onNoCapacity",
+  "name", "productName", "gpuCount", "templateId", "image", "registryAuthId", "ports", "region", "maxHourlyPrice", "rootfsSizeGb",
+  "command", "entrypoint", "tools", "minCudaVersion", "networkId", "env", "labels", "webhookUrl", "healthCheck", "lifetime", "volumes", "onNoCapacity",
 ]);
 
 const WITH_PARTS: ReadonlySet<string> = new Set(["volumes", "onNoCapacity"]);

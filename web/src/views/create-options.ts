@@ -27,6 +27,8 @@ export async function allVolumes(): Promise<Volume[]> {
   }
 }
 
+export type Offer = CreateOptionsResult["products"][number];
+
 export interface Choice {
   readonly name: string;
   readonly from: Money | null;
@@ -34,11 +36,11 @@ export interface Choice {
 }
 
 // One choice per product: the cheapest first, what is out of stock last.
-export function choices(options: CreateOptionsResult | null): Choice[] {
-  const names = [...new Set((options?.products ?? []).map((each) => each.name))];
+export function choices(products: readonly Offer[]): Choice[] {
+  const names = [...new Set(products.map((each) => each.name))];
   return names
     .map((name) => {
-      const offers = (options?.products ?? []).filter((each) => each.name === name && (each.isAvailable || each.isSpotAvailable));
+      const offers = products.filter((each) => each.name === name && (each.isAvailable || each.isSpotAvailable));
       const [from] = offers
         .flatMap((each) => [each.isAvailable ? each.pricePerGpuHour : null, each.isSpotAvailable ? each.spotPricePerGpuHour : null])
         .filter((price) => price !== null)

@@ -7,14 +7,15 @@ import type { Volume } from "./create-options.ts";
 interface Props {
   readonly draft: Draft;
   readonly volumes: readonly Volume[];
+  readonly region: string; // where it shall be created; "": anywhere
   readonly errorOf: (field: string) => string | undefined;
   readonly change: (part: Partial<Draft>) => void;
 }
 
-export function VolumesField({ draft, volumes, errorOf, change }: Props) {
+export function VolumesField({ draft, volumes, region, errorOf, change }: Props) {
   const mounts = draft.volumes;
   const replace = (index: number, mount: Mount) => change({ volumes: mounts.map((each, at) => (at === index ? mount : each)) });
-  const next = volumes.find((volume) => obstacleTo(volume, draft, volumes, mounts.length) === null);
+  const next = volumes.find((volume) => obstacleTo(volume, draft, volumes, mounts.length, region) === null);
   return (
     <div class="mounts">
       {mounts.map((mount, index) => (
@@ -23,7 +24,7 @@ export function VolumesField({ draft, volumes, errorOf, change }: Props) {
             {(ids) => (
               <select {...ids} value={mount.id} onChange={(event) => replace(index, mountOf(volumes.find((each) => each.id === event.currentTarget.value)))}>
                 {volumes.map((volume) => {
-                  const obstacle = obstacleTo(volume, draft, volumes, index);
+                  const obstacle = obstacleTo(volume, draft, volumes, index, region);
                   return (
                     <option key={volume.id} value={volume.id} disabled={obstacle !== null}>
                       {volume.name} · {volume.sizeGb} GB · {volume.region}
@@ -65,7 +66,7 @@ export function VolumesField({ draft, volumes, errorOf, change }: Props) {
         <button type="button" class="button small" disabled={!next} onClick={() => change({ volumes: [...mounts, mountOf(next)] })}>
           <Icon name="volumes" size={16} /> Add a volume
         </button>{" "}
-        {words(draft, volumes, next)}
+        {words(draft, volumes, next, region)}
       </p>
     </div>
   );
@@ -77,9 +78,9 @@ export function regionOf(mounts: readonly Mount[], volumes: readonly Volume[]): 
 }
 
 // Why a volume can’t be chosen in this row; null if it can.
-function obstacleTo(volume: Volume, draft: Draft, volumes: readonly Volume[], row: number): string | null {
+function obstacleTo(volume: Volume, draft: Draft, volumes: readonly Volume[], row: number, wanted: string): string | null {
   const others = draft.volumes.filter((_, index) => index !== row);
-  const region = regionOf(others, volumes) ?? draft.region;
+  const region = regionOf(others, volumes) ?? wanted;
   if (volume.status !== "AVAILABLE") return volume.status.toLowerCase();
   if (volume.attachedTo.length > 0) return `used by ${volume.attachedTo.map((each) => each.name).join(", ")}`;
   if (others.some((mount) => mount.id === volume.id)) return "chosen above";
@@ -90,7 +91,7 @@ function mountOf(volume: Volume | undefined): Mount {
   return { id: volume?.id ?? "", mountPath: `/${(volume?.name ?? "").replace(/[^\w.-]+/g, "-")}` };
 }
 
-function words(draft: Draft, volumes: readonly Volume[], next: Volume | undefined) {
+function words(draft: Draft, volumes: readonly Volume[], next: Volume | undefined, region: string) {
   if (volumes.length === 0) {
     return (
       <>
@@ -99,5 +100,5 @@ function words(draft: Draft, volumes: readonly Volume[], next: Volume | undefine
     );
   }
   if (next) return draft.volumes.length === 0 ? "It keeps its data when the instance is gone, and decides the region." : "";
-  return draft.volumes.length > 0 ? "There is no other free volume in this region." : `No volume is free${draft.region && ` in ${draft.region}`}.`;
+  return draft.volumes.length > 0 ? "There is no other free volume in this region." : `No volume is free${region && ` in ${region}`}.`;
 }

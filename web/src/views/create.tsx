@@ -1,15 +1,19 @@
 // The create form, with a quote that is updated while the user types.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { ApiError, messageOf, type MutationError, newIdempotencyKey, request, requestWithRetry } from "../api/request.ts";
-import { type Billing, CreateInstance, CreateOptions, type CreateOptionsResult, GetQuote, InstanceToCopy } from "../generated/api.ts";
+import { type Billing, CreateInstance, CreateObjects, CreateOptions, type CreateOptionsResult, GetQuote, InstanceToCopy } from "../generated/api.ts";
 import { explain, money, perMonth } from "../format.ts";
 import { BLANK, createInput, type Draft, draftOf, type Original, quoteInput, type TextField } from "../live/draft.ts";
 import { errorsByField, hasField } from "../live/field-errors.ts";
 import { PRESETS } from "../live/lifetime.ts";
+import { useLoaded } from "../live/loaded.ts";
 import { may } from "../live/viewer.ts";
 import { go } from "../route.ts";
 import { confirm, type Question } from "../ui/confirm.tsx";
 import { Field, Problem, Segments } from "../ui/parts.tsx";
+import { MachineFields } from "./create-machine.tsx";
+import { MoreOptions } from "./create-more.tsx";
+import { NetworkField } from "./create-network.tsx";
 import { allTemplates, allVolumes, choices, type Template, type Volume } from "./create-options.ts";
 import { type Quote, QuotePanel, useQuote } from "./create-quote.tsx";
 import { regionOf, VolumesField } from "./create-volumes.tsx";
@@ -50,7 +54,8 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
           const draft = source ? draftOf(source) : old;
           return {
             ...draft,
-            productName: draft.productName || choices(loaded)[0]?.name || "",
+            kind: loaded.cpuProducts.some((each) => each.name === draft.productName) ? "CPU" : draft.kind,
+            productName: draft.productName || choices(loaded.products)[0]?.name || "",
             templateId: draft.templateId || usable[0]?.id || "",
             source: usable.length ? draft.source : "image",
           };
@@ -59,6 +64,7 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
       .catch((error: unknown) => setProblem(messageOf(error)));
   };
   useEffect(load, []);
+  const objects = useLoaded(CreateObjects, {});
 
   const { quote, isPending } = useQuote(draft);
   const change = (part: Partial<Draft>) => {
@@ -72,7 +78,8 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
   const fieldErrors = useMemo(() => errorsByField([...(quote?.errors ?? []), ...errors]), [quote, errors]);
   const errorOf = (field: string) => (touched.has(field.split(".")[0] ?? "") || errors.length > 0 ? fieldErrors.get(field) : undefined);
   const otherErrors = errors.filter((each) => !hasField(each));
-  const fixedRegion = regionOf(draft.volumes, volumes);
+  const network = objects.data?.networks.nodes.find((each) => each.id === draft.networkId);
+  const fixedRegion = regionOf(draft.volumes, volumes) ?? network?.region ?? null;
 
   const submit = async (event: Event) => {
     event.preventDefault();
@@ -100,8 +107,8 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
     value: draft[field],
     onInput: (event: { currentTarget: { value: string } }) => change({ [field]: event.currentTarget.value }),
   });
-  const products = useMemo(() => choices(options), [options]);
-  const regions = [...new Set((options?.products ?? []).filter((each) => each.name === draft.productName).map((each) => each.region.code))];
+  const offers = draft.kind === "CPU" ? options?.cpuProducts : options?.products;
+  const regions = [...new Set((offers ?? []).filter((each) => each.name === draft.productName).map((each) => each.region.code))];
 
   return (
     <div class="view">
@@ -115,24 +122,7 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
           <Field label="Name" hint="1 to 255 characters, unique in the project" error={errorOf("name")}>
             {(ids) => <input {...ids} {...text("name")} autocomplete="off" placeholder="trainer" />}
           </Field>
-          <div class="pair short">
-            <Field label="Product" error={errorOf("productName")}>
-              {(ids) => (
-                <select {...ids} value={draft.productName} onChange={(event) => change({ productName: event.currentTarget.value, region: "" })}>
-                  {products.length === 0 && <option value={draft.productName}>{draft.productName || "Loading …"}</option>}
-                  {products.map((each) => (
-                    <option key={each.name} value={each.name}>
-                      {each.name} · {each.from ? `from ${money(each.from, 2)}/GPU hour · ` : ""}
-                      {each.stock}
-                    </option>
-                  ))}
-                </select>
-              )}
-            </Field>
-            <Field label="GPUs" hint="1 to 8" error={errorOf("gpuCount")}>
-              {(ids) => <input {...ids} {...text("gpuCount")} type="number" min={1} max={8} inputMode="numeric" />}
-            </Field>
-          </div>
+          <MachineFields draft={draft} options={options} {...{ text, errorOf, change }} />
           <div class="field">
             <span>Source</span>
             <Segments
@@ -155,7 +145,7 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
                 <select {...ids} value={draft.templateId} onChange={(event) => change({ templateId: event.currentTarget.value })}>
                   {templates.map((each) => (
                     <option key={each.id} value={each.id} disabled={each.problems.length > 0}>
-                      {each.name} · {each.channel}
+                      {each.name} · {each.channel.toLowerCase()}
                       {each.problems.length > 0 && " · not usable"}
                     </option>
                   ))}
@@ -163,15 +153,29 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
               )}
             </Field>
           ) : (
-            <Field label="Image" hint="image reference, as for docker pull" error={errorOf("image")}>
-              {(ids) => <input {...ids} {...text("image")} placeholder="nginx:latest" autocomplete="off" spellcheck={false} />}
-            </Field>
+            <div class="pair">
+              <Field label="Image" hint="image reference, as for docker pull" error={errorOf("image")}>
+                {(ids) => <input {...ids} {...text("image")} placeholder="nginx:latest" autocomplete="off" spellcheck={false} />}
+              </Field>
+              <Field label="Registry credential" hint={objects.problem ?? <a href="#/account/registries">Store one for private images</a>} error={errorOf("registryAuthId")}>
+                {(ids) => (
+                  <select {...ids} value={draft.registryAuthId} onChange={(event) => change({ registryAuthId: event.currentTarget.value })}>
+                    <option value="">None: a public image</option>
+                    {objects.data?.registryAuths.map((each) => (
+                      <option key={each.id} value={each.id}>
+                        {each.name} · {each.username}
+                      </option>
+                    ))}
+                  </select>
+                )}
+              </Field>
+            </div>
           )}
           <div class="pair">
             <Field label="Ports" hint="e.g. 80, 22/tcp; the default type is http" error={errorOf("ports")}>
               {(ids) => <input {...ids} {...text("ports")} placeholder={draft.source === "template" ? "from the template" : "none"} autocomplete="off" />}
             </Field>
-            <Field label="Preferred region" error={errorOf("region")} hint={fixedRegion ? "the region of its volumes" : draft.isOnlyRegion ? "no other region is tried" : "other regions are tried next"}>
+            <Field label="Preferred region" error={errorOf("region")} hint={fixedRegion ? `the region of its ${draft.volumes.length > 0 ? "volumes" : "network"}` : draft.isOnlyRegion ? "no other region is tried" : "other regions are tried next"}>
               {(ids) => (
                 <select {...ids} value={fixedRegion ?? draft.region} disabled={fixedRegion !== null} onChange={(event) => change({ region: event.currentTarget.value })}>
                   <option value="">Any</option>
@@ -191,8 +195,9 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
               Only in {draft.region}
             </label>
           )}
-          <VolumesField draft={draft} volumes={volumes} errorOf={errorOf} change={change} />
-          <div class="field">
+          <VolumesField draft={draft} volumes={volumes} region={network?.region ?? draft.region} errorOf={errorOf} change={change} />
+          <NetworkField draft={draft} networks={objects.data?.networks.nodes} region={regionOf(draft.volumes, volumes)} {...{ errorOf, change }} />
+          {draft.kind !== "CPU" && <div class="field">
             <span>Billing</span>
             <Segments<Billing>
               label="Billing"
@@ -205,7 +210,7 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
               ]}
             />
             <p class="note">Spot is cheaper, but the provider can reclaim the instance at any time.</p>
-          </div>
+          </div>}
           <Field label="Lifetime" hint="enforced by the server, also if your program is gone" error={errorOf("lifetime")}>
             {(ids) => (
               <select {...ids} value={draft.lifetime} onChange={(event) => change({ lifetime: event.currentTarget.value as Draft["lifetime"] })}>
@@ -238,36 +243,7 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
               </Field>
             )}
           </div>
-          <details open={original !== null}>
-            <summary>Options: price limit, disk, environment, labels, webhook, health check</summary>
-            <div class="pair">
-              <Field label="Maximum price per hour, $" error={errorOf("maxHourlyPrice")}>
-                {(ids) => <input {...ids} {...text("maxPrice")} inputMode="decimal" placeholder="no limit" autocomplete="off" />}
-              </Field>
-              <Field label="Root disk, GB" error={errorOf("rootfsSizeGb")} hint={quote?.rootfsSizeGb ? `quoted with ${quote.rootfsSizeGb} GB` : "10 to 1000"}>
-                {(ids) => <input {...ids} {...text("rootfsSizeGb")} inputMode="numeric" placeholder="default" autocomplete="off" />}
-              </Field>
-            </div>
-            <Field label="Command" error={errorOf("command")}>
-              {(ids) => <input {...ids} {...text("command")} placeholder="image default" autocomplete="off" spellcheck={false} />}
-            </Field>
-            <div class="pair">
-              <Field label="Environment" hint="one NAME=value per line" error={errorOf("env")}>
-                {(ids) => <textarea {...ids} {...text("env")} spellcheck={false} />}
-              </Field>
-              <Field label="Labels" hint="one name=value per line" error={errorOf("labels")}>
-                {(ids) => <textarea {...ids} {...text("labels")} spellcheck={false} />}
-              </Field>
-            </div>
-            <div class="pair">
-              <Field label="Webhook URL" hint="receives signed events of the instance" error={errorOf("webhookUrl")}>
-                {(ids) => <input {...ids} {...text("webhookUrl")} placeholder="https://…" autocomplete="off" spellcheck={false} />}
-              </Field>
-              <Field label="Health check path" hint="path requested on http ports" error={errorOf("healthCheck")}>
-                {(ids) => <input {...ids} {...text("healthPath")} placeholder="/" autocomplete="off" spellcheck={false} />}
-              </Field>
-            </div>
-          </details>
+          <MoreOptions draft={draft} quote={quote} isOpen={original !== null} {...{ text, errorOf, change }} />
           {otherErrors.map((each) => (
             <Problem key={each.code}>
               {explain(each)} <code>{each.code}</code>
