@@ -86,7 +86,12 @@ async def test_an_instance_is_created_when_available_and_the_queue_shows_its_pla
     await page.wait("dialog[open]:has-text('It waits for that')")
     await page.click("dialog[open] button[type=submit]")
     await page.wait(".instance-head h1:has-text('patient')")
+    await page.wait(".instance-head .tag:has-text('waits for capacity')")
+    await page.wait(".progress:has-text('number 1 of the project'):has-text('nothing that fits is in stock')")
+    await page.wait(".progress:has-text('Ends without a machine in about 23h')")
 
+    await page.goto(f"{base}/#/")
+    await page.wait(".row:has-text('patient') .tag:has-text('waits for capacity')")
     await page.goto(f"{base}/#/market")
     await page.wait("tr:has-text('patient') td[data-label=Place]:has-text('1')")
     first = await created(polling, "urgent", regions=[REGION], onNoCapacity={"wait": {"for": 3600}, "priority": 90})

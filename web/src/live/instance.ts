@@ -18,7 +18,7 @@ export type InstanceFeed =
 const MAX_ENTRIES = 2000;
 // One change causes several events; fields they do not carry are requested once, after the last of them.
 const REFRESH_DELAY = 150;
-// Nothing happens to a create that waits in line, but its place changes.
+// Nothing happens to a create that waits in line or for capacity, but its place changes.
 const PLACE_DELAY = 10_000;
 
 export function followInstance(id: string, update: (feed: InstanceFeed) => void): () => void {
@@ -32,7 +32,7 @@ export function followInstance(id: string, update: (feed: InstanceFeed) => void)
   const show = () => {
     if (isOver || !instance) return;
     update({ phase: "loaded", instance, entries, refresh });
-    if (instance.operations.some(({ queue }) => queue)) refreshAfter(PLACE_DELAY);
+    if (instance.operations.some(({ queue, wait }) => queue ?? wait)) refreshAfter(PLACE_DELAY);
   };
 
   const refresh = () => refreshAfter(REFRESH_DELAY);
@@ -107,7 +107,7 @@ export function followInstance(id: string, update: (feed: InstanceFeed) => void)
       const known = instance.operations.find((each) => each.id === operation.id);
       const operations = known
         ? instance.operations.map((each) => (each.id === operation.id && operation.version > each.version ? { ...each, ...operation } : each))
-        : [{ ...operation, queue: null, attempts: [] }, ...instance.operations];
+        : [{ ...operation, queue: null, wait: null, attempts: [] }, ...instance.operations];
       instance = { ...instance, operations };
     }
   };

@@ -63,6 +63,19 @@ export function StatusChip({ status }: { status: InstanceStatus }) {
   return <Chip tone={TONES[status]}>{words(status)}</Chip>;
 }
 
+const REASONS: Readonly<Record<string, string>> = { WAITING_FOR_CAPACITY: "waits for capacity", RECOVERING: "recovering" };
+
+// What the status alone does not say.
+export function StatusTags({ statusReason, isDegraded }: { statusReason: string | null; isDegraded: boolean }) {
+  const reason = REASONS[statusReason ?? ""];
+  return (
+    <>
+      {isDegraded && <span class="tag">degraded</span>}
+      {reason && <span class="tag">{reason}</span>}
+    </>
+  );
+}
+
 const HEALTH: Record<HealthStatus, Tone> = { HEALTHY: "good", PARTIAL: "warning", UNHEALTHY: "bad" };
 
 export function HealthMark({ health }: { health: HealthStatus | null }) {

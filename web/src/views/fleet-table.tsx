@@ -7,7 +7,7 @@ import type { Column } from "../live/filter-sort.ts";
 import type { Row } from "../live/rows.ts";
 import { may } from "../live/viewer.ts";
 import { setParameters } from "../route.ts";
-import { HealthMark, StatusChip } from "../ui/chip.tsx";
+import { HealthMark, StatusChip, StatusTags } from "../ui/chip.tsx";
 import { Icon } from "../ui/icons.tsx";
 import { Reclaim, Since } from "../ui/since.tsx";
 import { Until } from "../ui/until.tsx";
@@ -79,14 +79,14 @@ function Line({ row, index, isSelected, toggle }: { row: Row; index: number; isS
       </div>
       <div role="cell" class="cell-status">
         <StatusChip status={row.status} />
-        {row.isDegraded && <span class="tag">degraded</span>}
+        <StatusTags {...row} />
         <span class="muted figures">
           <Since at={row.statusSince} />
         </span>
       </div>
       <div role="cell" class="cell-product">
         {row.productName}
-        {row.gpuCount > 0 && <span class="muted"> × {row.gpuCount}</span>}
+        {row.gpuCount > 1 && <span class="muted"> × {row.gpuCount}</span>}
         {row.region && <span class="on-phone muted"> · {row.region}</span>}
       </div>
       <div role="cell" class="cell-region">{row.region ?? <span class="muted">{row.regions[0] ?? "–"}?</span>}</div>

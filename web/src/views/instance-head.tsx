@@ -4,7 +4,7 @@ import { extend, perform, retry, type Verb } from "../actions.ts";
 import { explain, money, perMonth, words } from "../format.ts";
 import type { Detail } from "../live/instance.ts";
 import { may } from "../live/viewer.ts";
-import { StatusChip } from "../ui/chip.tsx";
+import { StatusChip, StatusTags } from "../ui/chip.tsx";
 import { Icon, type IconName } from "../ui/icons.tsx";
 import { lazy } from "../ui/lazy.tsx";
 import { Reclaim, Since } from "../ui/since.tsx";
@@ -21,7 +21,7 @@ export function Head({ instance }: { instance: Detail }) {
         <h1>
           {instance.name}
           <StatusChip status={instance.status} />
-          {instance.isDegraded && <span class="tag">degraded</span>}
+          <StatusTags {...instance} />
           <span class="muted since">
             <Since at={instance.statusSince} />
           </span>

@@ -82,6 +82,11 @@ function stateBefore(entries: readonly Entry[], index: number): State | null {
   return null;
 }
 
+// Without its next action, which is another one after each step.
+function limitsOf({ lifetime }: State) {
+  return lifetime && { ...lifetime, next: null };
+}
+
 function changed(now: State | null, was: State | null): string {
   if (!now || !was) return "Instance changed";
   const parts = [
@@ -92,6 +97,7 @@ function changed(now: State | null, was: State | null): string {
     now.region !== was.region && `region: ${now.region ?? "none"}`,
     now.runningPricePerHour?.amountMicros !== was.runningPricePerHour?.amountMicros &&
       `price: ${money(now.runningPricePerHour)} per hour`,
+    JSON.stringify(limitsOf(now)) !== JSON.stringify(limitsOf(was)) && "lifetime changed",
     JSON.stringify(now.labels) !== JSON.stringify(was.labels) && "labels changed",
     JSON.stringify(now.ports) !== JSON.stringify(was.ports) && "ports changed",
     now.rootfsSizeGb !== was.rootfsSizeGb && `root disk: ${now.rootfsSizeGb} GB`,
@@ -103,7 +109,8 @@ function changed(now: State | null, was: State | null): string {
 
 function describe(entry: Entry, instance: Detail, was: State | null) {
   if (entry.status) {
-    const reason = entry.instance?.failure?.message ?? entry.instance?.statusReason;
+    const code = entry.instance?.statusReason;
+    const reason = entry.instance?.failure?.message ?? (code && /^[A-Z_]+$/.test(code) ? words(code) : code);
     const where = entry.status === "STARTING" && entry.instance?.region ? `in ${entry.instance.region}` : null;
     return (
       <>
@@ -244,6 +251,23 @@ function Health({ instance, entries, refresh }: { instance: Detail; entries: rea
   );
 }
 
+// How its container was started, as far as the request said anything about it.
+function StartFacts({ instance }: { instance: Detail }) {
+  const tools = instance.tools.map((tool) => `${tool.name === "SSH" ? "SSH" : words(tool.name)} on ${tool.port}`).join(", ");
+  const facts: readonly [string, string | null][] = [
+    ["Entrypoint", instance.entrypoint],
+    ["Command", instance.command],
+    ["Tools", tools],
+    ["Lowest CUDA", instance.minCudaVersion],
+    ["Network", instance.networkId],
+  ];
+  return (
+    <>
+      {facts.map(([name, value]) => value && [<dt key={name}>{name}</dt>, <dd key={`${name} value`} class={name === "Tools" ? "" : "mono"}>{value}</dd>])}
+    </>
+  );
+}
+
 function Details({ instance }: { instance: Detail }) {
   const ports = instance.ports.map((port) => `${port.port}/${port.type}`).join(", ");
   return (
@@ -251,12 +275,7 @@ function Details({ instance }: { instance: Detail }) {
       <dl class="facts body">
         <dt>Image</dt>
         <dd class="mono">{instance.image}</dd>
-        {instance.command && (
-          <>
-            <dt>Command</dt>
-            <dd class="mono">{instance.command}</dd>
-          </>
-        )}
+        <StartFacts instance={instance} />
         <dt>Root disk</dt>
         <dd>{instance.rootfsSizeGb} GB</dd>
         {instance.volumes.length > 0 && (

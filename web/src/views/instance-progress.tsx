@@ -1,6 +1,7 @@
 // The operation that is under way: its steps, its place in the line and when it will probably be over.
 import { cancel } from "../actions.ts";
 import { words } from "../format.ts";
+import type { WaitBlocker } from "../generated/api.ts";
 import type { Detail, Entry } from "../live/instance.ts";
 import { stepsOf } from "../live/phases.ts";
 import { may } from "../live/viewer.ts";
@@ -26,6 +27,7 @@ export function Progress({ instance, entries }: { instance: Detail; entries: rea
           · <Since at={operation.createdAt} />
         </span>
         <Expected instance={instance} operation={operation} />
+        {operation.wait && <Waiting {...operation.wait} />}
         {operation.lastError && (
           <p class="muted">
             Waits: {operation.lastError.message} <code>{operation.lastError.code}</code>
@@ -41,6 +43,23 @@ export function Progress({ instance, entries }: { instance: Detail; entries: rea
       )}
       <Steps steps={stepsOf(operation, entries)} />
     </section>
+  );
+}
+
+const LACKS: Partial<Record<WaitBlocker, string>> = {
+  CAPACITY: "nothing that fits is in stock",
+  PRICE: "what is in stock costs more than its price limit",
+  BUDGET: "a budget has too little left",
+  QUOTA: "a quota is used up",
+  QUEUE: "what is in stock goes to others first",
+};
+
+function Waiting({ position, blockedBy, until }: NonNullable<Operation["wait"]>) {
+  return (
+    <p class="muted">
+      Waits for capacity: number {position} of the project for this product; {LACKS[blockedBy] ?? words(blockedBy)}. Ends without a machine <Until at={until} />.{" "}
+      <a href="#/market">All that wait</a>
+    </p>
   );
 }
 
