@@ -79,7 +79,8 @@ async def test_templates_credentials_networks_and_images_are_created_and_deleted
 
 
 TEMPLATES = """{ templates(channels: [PRIVATE]) { nodes {
-    id name image command rootfsSizeGb ports { port type } tools { name } env { key value } } } }"""
+    id name image registryAuthId entrypoint command rootfsSizeGb minCudaVersion ports { port type } tools { name }
+    env { key value } } } }"""
 NEW_TEMPLATE = "mutation ($input: CreateTemplateInput!) { createTemplate(input: $input) { errors { code } } }"
 
 
@@ -123,6 +124,41 @@ async def test_a_template_is_edited_and_keeps_what_the_form_does_not_show(servan
         "env": [{"key": "MODE", "value": "fast"}, {"key": "SIZE", "value": "2"}],
     }
     assert before["tools"] == [{"name": "JUPYTER"}]
+    assert await page.report(base) == {"problems": [], "otherHosts": []}
+
+
+NEW_CREDENTIAL = """mutation {
+    createRegistryAuth(input: {name: "private.example.test", username: "a", password: "p"}) { registryAuth { id } } }"""
+
+
+async def test_a_template_of_a_private_image_has_a_credential_tools_and_a_cuda_version(
+    servant: Servant, running: Up, base: str
+):
+    credential = (await ask(running, NEW_CREDENTIAL))["createRegistryAuth"]["registryAuth"]["id"]
+    page = await servant.open("private-template", f"{base}/#/account/templates")
+    await page.fill("input[name=name]", "of-private")
+    await page.fill("input[name=image]", "private.example.test/trainer:1")
+    await page.choose("label:has-text('Registry credential') + select", credential)
+    await page.fill("input[name=entrypoint]", "/bin/serve")
+    await page.choose("label:has-text('Tools') + select", "SSH JUPYTER")
+    await page.fill("input[name=minCudaVersion]", "new")
+    await page.click("button:has-text('Create template')")
+    await page.wait(".field.wrong:has-text('Lowest CUDA version')")
+    await page.fill("input[name=minCudaVersion]", "12.4")
+    await page.click("button:has-text('Create template')")
+    await page.wait("td:has-text('of-private')")
+    made = await template(running, "of-private")
+    assert (made["registryAuthId"], made["entrypoint"], made["minCudaVersion"]) == (credential, "/bin/serve", "12.4")
+    assert [tool["name"] for tool in made["tools"]] == ["SSH", "JUPYTER"]
+
+    await page.click("button[aria-label='Edit of-private']")
+    await page.choose("label:has-text('Registry credential') + select", "")
+    await page.choose("label:has-text('Tools') + select", "")
+    await page.fill("input[name=minCudaVersion]", "")
+    await page.click("button:has-text('Save template')")
+    await page.wait(".toast:has-text('Template changed')")
+    now = await template(running, "of-private")
+    assert now == {**made, "registryAuthId": None, "tools": [], "minCudaVersion": None}
     assert await page.report(base) == {"problems": [], "otherHosts": []}
 
 
@@ -186,7 +222,7 @@ async def test_a_webhook_gets_project_events_and_both_are_shown_as_they_happen(
 
     await announce(running)
     await page.wait("td:has-text('balance.low')")
-    await page.wait("td:has-text('balanceMicros 50000000')")
+    await page.wait("td:has-text('balance $50.00, runway 2h 30m')")
     await until(lambda: receiver.types == ["balance.low"], within=60)
 
     await page.click("[data-tab=webhooks]")

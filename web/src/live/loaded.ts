@@ -25,3 +25,14 @@ export function useLoaded<Result, Variables>(document: Document<Result, Variable
   }, [document, JSON.stringify(variables), revision]);
   return { data, problem, reload: () => setRevision((old) => old + 1) };
 }
+
+const RELOAD_INTERVAL = 5_000;
+
+// For what ends without an event.
+export function useReloadWhile(isActive: boolean | undefined, reload: () => void): void {
+  useEffect(() => {
+    if (!isActive) return;
+    const timer = setInterval(reload, RELOAD_INTERVAL);
+    return () => clearInterval(timer);
+  }, [isActive]);
+}

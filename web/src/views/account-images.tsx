@@ -6,7 +6,8 @@ import {
   ProviderJobs, type ProviderJobsResult, type ProviderJobStatus, SaveImage, UpdatePrewarm,
 } from "../generated/api.ts";
 import { moment, words } from "../format.ts";
-import { useLoaded } from "../live/loaded.ts";
+import { useCredentials } from "../live/credentials.ts";
+import { useLoaded, useReloadWhile } from "../live/loaded.ts";
 import { may } from "../live/viewer.ts";
 import { Chip, type Tone } from "../ui/chip.tsx";
 import { type Column, ObjectForm, ObjectList } from "../ui/objects.tsx";
@@ -26,6 +27,7 @@ const NOTE = { name: "note", label: "Note", isOptional: true };
 
 export function Prewarms() {
   const { data, problem, reload } = useLoaded(PrewarmsQuery, {});
+  useReloadWhile(data?.prewarms.nodes.some((task) => PREWARM_TONES[task.status] === "active"), reload);
   const [editing, setEditing] = useState<Task | null>(null);
   const quota = data?.prewarmQuota;
   const products = [...new Set((data?.products ?? []).map((product) => product.name))].sort();
@@ -39,7 +41,7 @@ export function Prewarms() {
         problem={problem}
         columns={PREWARMS}
         nameOf={(task) => task.image}
-        empty={<p>An image that is on the nodes of a region already starts without being pulled.</p>}
+        empty={<p>An image that is on the nodes of a region already starts without being pulled.{isAllowed && " Fetch one with the form."}</p>}
         aside={quota?.limit != null && <span class="muted">{quota.used ?? 0} of {quota.limit} used</span>}
         removal={
           isAllowed
@@ -107,6 +109,8 @@ const JOBS: readonly Column<Job>[] = [
 
 export function Images() {
   const { data, problem, reload } = useLoaded(ProviderJobs, {});
+  useReloadWhile(data?.providerJobs.nodes.some((job) => JOB_TONES[job.status] === "active"), reload);
+  const credentials = useCredentials("None");
   const exited = data?.instances.nodes ?? [];
   const isAllowed = may("OPERATOR");
   return (
@@ -118,7 +122,7 @@ export function Images() {
         problem={problem}
         columns={JOBS}
         nameOf={(job) => job.instance?.name ?? job.id}
-        empty={<p>Images that are saved and machines that are migrated are listed here.</p>}
+        empty={<p>Images that are saved and machines that are migrated are listed here.{isAllowed && " Stop an instance, then save it with the form."}</p>}
         removal={
           isAllowed
             ? {
@@ -144,7 +148,7 @@ export function Images() {
               options: exited.map((instance) => ({ value: instance.id, text: instance.name })),
             },
             { name: "image", label: "Image to push", placeholder: "registry.example.com/me/work:1" },
-            { name: "registryAuthId", label: "Registry credential", hint: "its id, for a private registry", isOptional: true },
+            { name: "registryAuthId", label: "Registry credential", hint: "of the registry that the image is pushed to", options: credentials, isOptional: true },
           ]}
           submit={async ({ id = "", image = "", registryAuthId }, idempotencyKey) =>
             (await requestWithRetry(SaveImage, { input: { id, image, registryAuthId: registryAuthId || null, idempotencyKey } })).saveImage.errors

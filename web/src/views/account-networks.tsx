@@ -6,16 +6,24 @@ import {
   RegistryAuths, type RegistryAuthsResult, UpdateNetwork,
 } from "../generated/api.ts";
 import { words } from "../format.ts";
-import { useLoaded } from "../live/loaded.ts";
+import { useLoaded, useReloadWhile } from "../live/loaded.ts";
 import { may } from "../live/viewer.ts";
 import { Chip } from "../ui/chip.tsx";
 import { type Column, ObjectForm, ObjectList } from "../ui/objects.tsx";
 import { Since } from "../ui/since.tsx";
 
 const CREDENTIALS: readonly Column<RegistryAuthsResult["registryAuths"][number]>[] = [
-  { title: "Registry", show: (auth) => auth.name },
+  {
+    title: "Registry",
+    show: (auth) => (
+      <>
+        {auth.name}
+        <br />
+        <span class="mono muted">{auth.id}</span>
+      </>
+    ),
+  },
   { title: "User", show: (auth) => auth.username },
-  { title: "Id", isShort: true, show: (auth) => <span class="mono">{auth.id}</span> },
 ];
 
 export function Registries() {
@@ -30,7 +38,7 @@ export function Registries() {
         problem={problem}
         columns={CREDENTIALS}
         nameOf={(auth) => auth.name}
-        empty={<p>Store a credential to run images of a private registry.</p>}
+        empty={<p>A credential lets creates, templates and upgrades use images of a private registry.{isAllowed && " Store one with the form, then choose it there."}</p>}
         removal={
           isAllowed
             ? {
@@ -67,8 +75,17 @@ type Network = NetworksResult["networks"]["nodes"][number];
 
 const NETWORKS: readonly Column<Network>[] = [
   { title: "Name", show: (network) => network.name },
-  { title: "Region", isShort: true, show: (network) => network.region ?? "–" },
-  { title: "Addresses", isShort: true, show: (network) => <span class="mono">{network.segment ?? "–"}</span> },
+  {
+    title: "Region",
+    isShort: true,
+    show: (network) => (
+      <>
+        {network.region ?? "–"}
+        <br />
+        <span class="mono muted">{network.segment}</span>
+      </>
+    ),
+  },
   {
     title: "Status",
     show: (network) => <Chip tone={network.error ? "bad" : network.status === "READY" ? "good" : "active"}>{network.error ?? words(network.status)}</Chip>,
@@ -80,6 +97,7 @@ const NETWORK_NAME = { name: "name", label: "Name", hint: "1 to 30 characters" }
 
 export function Networks() {
   const { data, problem, reload } = useLoaded(NetworksQuery, {});
+  useReloadWhile(data?.networks.nodes.some((network) => network.status === "CREATING"), reload);
   const [editing, setEditing] = useState<Network | null>(null);
   const regions = (data?.regions ?? []).filter((region) => region.supportsNetworks);
   const isAllowed = may("OPERATOR");
@@ -92,7 +110,7 @@ export function Networks() {
         problem={problem}
         columns={NETWORKS}
         nameOf={(network) => network.name}
-        empty={<p>Instances of one region that are created in a network reach each other directly.</p>}
+        empty={<p>Instances of one region that are created in a network reach each other directly.{isAllowed && " Create one with the form, then choose it when you create an instance."}</p>}
         removal={
           isAllowed
             ? {

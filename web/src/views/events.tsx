@@ -3,7 +3,8 @@ import { useEffect, useState } from "preact/hooks";
 import { ApiError, messageOf, request } from "../api/request.ts";
 import { subscribe } from "../api/subscriptions.ts";
 import { FollowProjectEvents, type ProjectEventRow, ProjectEvents as ProjectEventsQuery, type ProjectEventsResult } from "../generated/api.ts";
-import { moment } from "../format.ts";
+import { duration, moment, money } from "../format.ts";
+import { may } from "../live/viewer.ts";
 import { go } from "../route.ts";
 import { Empty, Panel, Problem, Tabs } from "../ui/parts.tsx";
 import { Webhooks } from "./events-webhooks.tsx";
@@ -36,7 +37,16 @@ function ProjectEvents() {
   if (events.length === 0) {
     return (
       <Empty icon="pulse" title="No events yet">
-        <p>Events that are not about one instance are shown here, such as a balance that is low. Those of an instance are on its page.</p>
+        <p>
+          Events that are not about one instance are shown here, such as a balance that is low or a volume that is available. Those of an instance
+          are on its page.
+          {may("ADMIN") && (
+            <>
+              {" "}
+              A <a href="#/events/webhooks">webhook</a> sends them to a program.
+            </>
+          )}
+        </p>
       </Empty>
     );
   }
@@ -58,7 +68,7 @@ function ProjectEvents() {
                 <code>{event.type}</code>
               </td>
               <td data-label="Values">
-                <span class="wrap">{event.data.map((each) => `${each.key} ${each.value}`).join(", ") || "–"}</span>
+                <span class="wrap">{event.data.map(valueText).join(", ") || "–"}</span>
               </td>
               <td data-label="Caused by">{event.causedBy?.name ?? "–"}</td>
               <td data-label="Time" class="figures">
@@ -70,6 +80,14 @@ function ProjectEvents() {
       </table>
     </Panel>
   );
+}
+
+// balanceMicros 50000000 -> balance $50.00
+export function valueText({ key, value }: { key: string; value: string }): string {
+  const number = Number(value);
+  if (key.endsWith("Micros") && Number.isFinite(number)) return `${key.slice(0, -6)} ${money({ amountMicros: number, currency: "USD" }, 2)}`;
+  if (key.endsWith("Seconds") && Number.isFinite(number)) return `${key.slice(0, -7)} ${duration(number * 1000)}`;
+  return `${key} ${value}`;
 }
 
 // The log to its end, then each new event behind it.

@@ -1,16 +1,20 @@
 // Another image or start command for an instance: its machine is reset with it.
 import { requestWithRetry } from "../api/request.ts";
 import { UpgradeInstance, type UpgradeInstanceInput } from "../generated/api.ts";
+import { type Option, useCredentials } from "../live/credentials.ts";
 import type { Detail } from "../live/instance.ts";
 import { type Input, ObjectForm } from "../ui/objects.tsx";
 
-const INPUTS: readonly Input[] = [
-  { name: "image", label: "Image", placeholder: "nginx:1.28" },
-  { name: "command", label: "Start command", hint: "empty: the image’s", isOptional: true },
-  { name: "registryAuthId", label: "Registry credential", hint: "its id, for another private registry", isOptional: true },
-];
+function inputsOf(credentials: readonly Option[]): Input[] {
+  return [
+    { name: "image", label: "Image", placeholder: "nginx:1.28" },
+    { name: "command", label: "Start command", hint: "empty: the image’s", isOptional: true },
+    { name: "registryAuthId", label: "Registry credential", options: credentials, isOptional: true },
+  ];
+}
 
 export function UpgradePanel({ instance, refresh }: { instance: Detail; refresh: () => void }) {
+  const credentials = useCredentials("As now");
   const before = { image: instance.image, command: instance.command ?? "" };
   return (
     <ObjectForm
@@ -18,7 +22,7 @@ export function UpgradePanel({ instance, refresh }: { instance: Detail; refresh:
       title="Upgrade"
       action="Upgrade"
       succeeded="Upgrade accepted"
-      inputs={INPUTS}
+      inputs={inputsOf(credentials)}
       initial={before}
       question={{
         title: `Upgrade ${instance.name}?`,
