@@ -1,5 +1,6 @@
 """Seeds a small fleet with an example of everything, for screenshots and for tests of every view."""
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -121,6 +122,15 @@ async def die(running: Up, novita_id: str) -> None:
     await ask_page(running, "mutation { syncFleet { errors { code } } }")  # not only after the next poll
 
 
+async def busy(running: Up, novita_id: str) -> None:
+    """Let the GPUs of a machine have worked in the last hour, with pauses."""
+    now = time.time()
+    for minute in range(-60, 5):
+        percent = 3 if minute % 20 < 4 else 70 + minute * 7 % 25
+        load = {"gpuPercent": percent, "from": now + minute * 60, "to": now + minute * 60 + 60}
+        await control(running.ready["simulatorUrl"], f"instances/{novita_id}/load", load)
+
+
 @dataclass(frozen=True, slots=True)
 class Seeded:
     ready: str
@@ -170,6 +180,7 @@ async def seed(running: Up) -> Seeded:
         await until_status(made[4], "EXITED")
         await die(running, (await ask(STATUS, id=made[1]))["instance"]["novitaId"])
         await until_status(made[1], "EXITED", "FAILED")
+        await busy(running, (await ask(STATUS, id=made[0]))["instance"]["novitaId"])
         limit = "mutation ($input: UpdateInstanceInput!) { updateInstance(input: $input) { errors { code } } }"
         lifetime = {"maxDuration": 4 * 3600, "idle": {"window": 1800}}
         await ask(limit, input={"id": made[0], "lifetime": {"set": lifetime}})

@@ -74,9 +74,9 @@ async def test_pausing_a_job_kind_is_shown_in_every_browser(servant: Servant, ru
     await page.wait("tr:has-text('Create instance') .chip:has-text('Paused')", state="detached")
 
 
-async def signed_in(servant: Servant, running: Up, name: str, secret: str) -> Browser:
+async def signed_in(servant: Servant, running: Up, name: str, secret: str, **options: Any) -> Browser:
     """A page that was handed no token, because of the name that it was asked for by."""
-    page = await servant.open(name, page_of(running))
+    page = await servant.open(name, page_of(running), **options)
     await page.wait(".sign-in")
     await page.fill("input[type=password]", secret)
     await page.press("Enter")

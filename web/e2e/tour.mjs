@@ -63,6 +63,12 @@ async function tour(width) {
       report.visited.push(label);
       const excess = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
       if (excess > 0) report.overflowing.push(`${label}: ${excess} px`);
+      const hanging = await page.evaluate(() =>
+        [...document.querySelectorAll(".panel:not(.scroll-x)")]
+          .map((panel) => ({ title: panel.querySelector("h2")?.textContent ?? "", excess: panel.scrollWidth - panel.clientWidth }))
+          .filter(({ excess }) => excess > 0),
+      );
+      report.overflowing.push(...hanging.map(({ title, excess }) => `${label}: ${excess} px beside the panel ${title}`));
       // Colours depend on the theme only, and each axe run takes a second.
       if (width === 1280 || theme === "light") await check(label, theme);
       if (values.shots) await page.screenshot({ path: join(values.shots, `${name}-${width}-${theme}.png`) });

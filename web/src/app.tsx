@@ -12,6 +12,7 @@ import { ConnectionState } from "./ui/connection.tsx";
 import { Flame, Icon, type IconName } from "./ui/icons.tsx";
 import { lazy } from "./ui/lazy.tsx";
 import { Strip } from "./ui/strip.tsx";
+import { bringIntoView } from "./ui/parts.tsx";
 import { Toasts } from "./ui/toasts.tsx";
 import { FleetView } from "./views/fleet.tsx";
 import { InstanceView } from "./views/instance.tsx";
@@ -71,6 +72,10 @@ function Frame() {
     else main.current?.focus();
   }, [focusKey]);
 
+  // On a phone the navigation is wider than the screen.
+  const rail = useRef<HTMLUListElement>(null);
+  useEffect(() => bringIntoView(rail.current, "[aria-current]"), [section]);
+
   return (
     <div class="frame">
       <a
@@ -88,7 +93,7 @@ function Frame() {
           <Flame />
           <span>Pilotlight</span>
         </a>
-        <ul>
+        <ul ref={rail}>
           {NAVIGATION.map((each) => (
             <li key={each.view}>
               <a href={each.view === "fleet" ? fleetHash.value : each.hash} aria-current={each.view === section ? "page" : undefined}>

@@ -1,6 +1,6 @@
 // Components shared by the views.
 import type { ComponentChildren, JSX } from "preact";
-import { useId, useRef } from "preact/hooks";
+import { useEffect, useId, useRef } from "preact/hooks";
 import { Icon, type IconName } from "./icons.tsx";
 
 export function Empty({ icon, title, children }: { icon: IconName; title: string; children: ComponentChildren }) {
@@ -88,6 +88,14 @@ export function Segments<Value extends string>(props: {
   );
 }
 
+// Scrolls a row of tabs sideways, and nothing else.
+export function bringIntoView(row: HTMLElement | null, selector: string): void {
+  const chosen = row?.querySelector(selector)?.getBoundingClientRect();
+  const shown = row?.getBoundingClientRect();
+  if (!row || !chosen || !shown) return;
+  if (chosen.left < shown.left || chosen.right > shown.right) row.scrollLeft += (chosen.left + chosen.right - shown.left - shown.right) / 2;
+}
+
 export function Tabs<Value extends string>(props: {
   label: string;
   value: Value;
@@ -97,6 +105,7 @@ export function Tabs<Value extends string>(props: {
 }) {
   const id = useId();
   const list = useRef<HTMLDivElement>(null);
+  useEffect(() => bringIntoView(list.current, "[aria-selected=true]"), [props.value]);
   const onKey = (event: KeyboardEvent) => {
     const step = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
     if (step === 0) return;

@@ -37,7 +37,7 @@ export function Budgets({ cursor }: { cursor: string | undefined }) {
           <Empty icon="costs" title="No budget yet">
             <p>
               A budget limits what the project, a label or a token may spend in a day, week or month. It refuses creates that could pass it,
-              and can stop instances before it is used up.
+              and can stop instances before it is used up.{may("ADMIN") && " Create one with the form."}
             </p>
           </Empty>
         )}

@@ -49,7 +49,13 @@ export function Deliveries({ instance, lastEventId }: { instance: Detail; lastEv
     return (
       <Empty icon="pulse" title={instance.webhook ? "No deliveries yet" : "No webhook"}>
         <p>
-          Set <code>webhookUrl</code> when you create or start an instance: its events are sent there, signed.
+          {instance.webhook ? (
+            "The next event of the instance is sent to its webhook, and listed here."
+          ) : (
+            <>
+              <a href={`#/instances/${instance.id}/edit`}>Set a webhook</a> to have the events of the instance sent to a program, signed.
+            </>
+          )}
         </p>
       </Empty>
     );

@@ -41,7 +41,7 @@ export function LifetimePanel({ instance, refresh }: { instance: Detail; refresh
   };
   return (
     <Panel title="Lifetime" aside={lifetime?.next && <strong class="figures ends"><Until next={lifetime.next} /></strong>}>
-      {lifetime ? <Limits lifetime={lifetime} /> : <p class="body muted">No limits: it runs, and is billed, until it is stopped.</p>}
+      {lifetime ? <Limits lifetime={lifetime} /> : <p class="body muted">{UP.has(instance.status) ? "No limits: it runs, and is billed, until it is stopped." : "No limits."}</p>}
       {UP.has(instance.status) && instance.gpuCount > 0 && (
         <GpuChart id={instance.id} threshold={lifetime?.idle?.gpuBelowPercent ?? null} />
       )}

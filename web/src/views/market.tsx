@@ -55,7 +55,7 @@ export function MarketView() {
       {problem && <Problem retry={load}>{problem}</Problem>}
       {loaded && names.length === 0 && (
         <Empty icon="market" title="No products">
-          <p>The provider lists no matching GPU product at the moment.</p>
+          <p>The provider lists no matching GPU product at the moment. {isInStockOnly ? "Look at those that are out of stock, too: an instance can wait for one." : "Refresh to look again."}</p>
         </Empty>
       )}
       {!loaded && !problem && <p class="muted">Loading …</p>}

@@ -51,7 +51,10 @@ export function VolumesView() {
       {!loaded && !problem && <p class="muted">Loading …</p>}
       {loaded && total === 0 && (
         <Empty icon="volumes" title="No volumes yet">
-          <p>A network volume is a disk in one region that outlives the instances that mount it.</p>
+          <p>
+            A network volume is a disk in one region that outlives the instances that mount it.
+            {may("OPERATOR") && " Create one below, then mount it when you create an instance."}
+          </p>
         </Empty>
       )}
       {shown.length > 0 && <List volumes={shown} onChanged={load} />}

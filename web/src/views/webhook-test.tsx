@@ -36,7 +36,7 @@ export function TestWebhookButton({ url }: { url: string }) {
   }, [delivery]);
   return (
     <>
-      <button type="button" class="button" aria-label={`Test webhook ${url}`} disabled={isSending || isOpen} onClick={send}>
+      <button type="button" class="button small" aria-label={`Test webhook ${url}`} disabled={isSending || isOpen} onClick={send}>
         Test webhook
       </button>
       <span role="status">{problem ? <Chip tone="bad">{problem}</Chip> : delivery && <Outcome delivery={delivery} />}</span>
