@@ -268,10 +268,8 @@ def _judge(report: dict[str, Any], made: Changes) -> int:
     print(f"messages received a second       {statistics.median(sample['perSecond'] for sample in samples):8.0f}")
     print(f"first rows / all rows            {report['firstRows']:8.0f} / {report['allRows']} ms")
     print(f"tasks over 50 ms                 {len(tasks):8}")
-    print(
-        f"longest task                     {max(longest.values()):8.0f} ms   ({_by_window(longest, '.0f')} ms;", end=""
-    )
-    print(f" loading: {report['loadingLongestTask']:.0f} ms)")
+    print(f"longest task                     {max(longest.values()):8.0f} ms   ({_by_window(longest, '.0f')})")
+    print(f"longest task while loading       {report['loadingLongestTask']:8.0f} ms")
     for name, (early, late) in growth.items():
         words = f"memory of {name}, first / last third"
         print(f"{words:<38} {early:8.1f} / {late:.1f} MB")
