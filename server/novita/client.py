@@ -13,6 +13,8 @@ from server.novita.endpoints.billing import BillingCalls
 from server.novita.endpoints.catalog import CatalogCalls
 from server.novita.endpoints.images import ImageCalls
 from server.novita.endpoints.instances import InstanceCalls
+from server.novita.endpoints.jobs import JobCalls
+from server.novita.endpoints.metrics import MetricsCalls
 from server.novita.endpoints.storage import StorageCalls
 from server.novita.endpoints.templates import TemplateCalls
 from server.novita.transport.budget import CallBudget
@@ -41,7 +43,9 @@ class ClientSnapshot:
     limiter: LimiterSnapshot
 
 
-class NovitaClient(CatalogCalls, InstanceCalls, TemplateCalls, StorageCalls, ImageCalls, BillingCalls):
+class NovitaClient(
+    CatalogCalls, InstanceCalls, JobCalls, MetricsCalls, TemplateCalls, StorageCalls, ImageCalls, BillingCalls
+):
     """Use it with `async with`, or open and close it. Every method raises only NovitaError and takes a `priority`:
     calls that a user waits for go before polling calls."""
 

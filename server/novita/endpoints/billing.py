@@ -28,8 +28,8 @@ class BillingCalls(ApiCalls):
             prefix=BILLING_PREFIX,
             cycleType=cycle,
             productCategory="gpu",
-            startTime=int(since.timestamp()),
-            endTime=int(until.timestamp()),
+            startTime=since,
+            endTime=until,
             ownerId=instance_id,
         )
         return await self._transport.call(call, Bill.read_all, priority=priority)
@@ -47,8 +47,8 @@ class BillingCalls(ApiCalls):
             "/bill/monthly/list",
             prefix=BILLING_PREFIX,
             category="gpu",
-            startTime=int(since.timestamp()),
-            endTime=int(until.timestamp()),
+            startTime=since,
+            endTime=until,
             ownerId=instance_id,
         )
         return await self._transport.call(call, Bill.read_all, priority=priority)

@@ -6,7 +6,7 @@ USD (`_e5`). Unset strings are None where that has a meaning, "" elsewhere.
 
 from server.novita.models.base import ProviderPage
 from server.novita.models.catalog import Cluster, CpuProduct, MonthlyPrice, Product, find_cluster, region_code
-from server.novita.models.images import GpuSeries, InstanceMetrics, Job, Prewarm, PrewarmQuota, Sample, prewarm_name
+from server.novita.models.images import Prewarm, PrewarmQuota, prewarm_name
 from server.novita.models.instance import (
     Endpoint,
     Env,
@@ -19,6 +19,8 @@ from server.novita.models.instance import (
     Volume,
     WebTerminal,
 )
+from server.novita.models.job import Job
+from server.novita.models.metrics import GpuSeries, InstanceMetrics, Sample
 from server.novita.models.request import CreateInstance, Port, StorageMount, UpgradeInstance
 from server.novita.models.storage import Network, NetworkAddress, NetworkStorage
 from server.novita.models.template import RegistryAuth, Template, TemplateDraft

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from pydantic import SecretStr
@@ -43,14 +44,14 @@ class ApiCall:
         return None if found is None or self.path.endswith("/create") else found[0]
 
 
-def get(path: str, *, prefix: str = PREFIX, **query: str | int | tuple[str, ...] | None) -> ApiCall:
-    """A read; None parameters are left out, a tuple is sent as a repeated parameter."""
+def get(path: str, *, prefix: str = PREFIX, **query: str | int | datetime | tuple[str, ...] | None) -> ApiCall:
+    """A read; None parameters are left out, a time is sent in seconds, a tuple as a repeated parameter."""
     sent: list[tuple[str, str]] = []
     for name, value in query.items():
         if isinstance(value, tuple):
             sent.extend((name, each) for each in value)
         elif value is not None:
-            sent.append((name, str(value)))
+            sent.append((name, str(int(value.timestamp()) if isinstance(value, datetime) else value)))
     return ApiCall("GET", path, query=sent, is_repeatable=True, prefix=prefix)
 
 
