@@ -19,9 +19,9 @@ from tests.support.databases import DatabaseMaker, RowDeleter
 from tests.support.kept import KeptConnections
 from tests.support.receiver import receiver
 from tests.support.status_guard import StatusGuard
-from tests.support.world import world
+from tests.support.world import quick_polls, world
 
-__all__ = ["api", "receiver", "server", "world"]  # fixtures for all tests
+__all__ = ["api", "quick_polls", "receiver", "server", "world"]  # fixtures for all tests
 
 
 @pytest.fixture(scope="session")

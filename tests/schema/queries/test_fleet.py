@@ -277,11 +277,9 @@ async def test_an_instance_at_rest_is_read_without_a_provider_call(world: World)
     assert world.calls() == calls
 
 
-async def test_reads_of_unknown_ids_open_no_breaker(world: World, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.usefixtures("quick_polls")
+async def test_reads_of_unknown_ids_open_no_breaker(world: World):
     """Reads of unknown ids must not open the breaker for every caller."""
-    # Without a rate limit, pages of machines follow each other ten times as fast.
-    monkeypatch.setattr("server.instances.provider.poller.ASSUMED_RATE_LIMIT", 6_000)
-    monkeypatch.setattr("server.instances.provider.sweep_schedule.INTERVAL_MIN", 0.1)
     async with _client(world) as ask:
         for number in range(10):
             assert (await ask('{ template(id: "99999999") { id } }'))["template"] is None

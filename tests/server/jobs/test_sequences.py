@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 @pytest.mark.slow
 @pytest.mark.timeout(60 + 10 * EXAMPLES)
+@pytest.mark.usefixtures("quick_polls")
 async def test_any_sequence_of_operations_makes_only_legal_transitions_and_ends(world: World):
     loop = asyncio.get_running_loop()
     await world.configure(max_retry_attempts=3)

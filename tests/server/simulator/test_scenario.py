@@ -32,7 +32,8 @@ def test_the_page_names_every_call_and_every_fault():
     assert {kind for kind in FaultKind if f"`{kind}`" not in faults} == set()
 
 
-async def test_the_example_day_happens(tmp_path: Path):
+async def test_the_example_day_happens(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("server.simulator.scenario.player.LOOK_EVERY", 0.01)
     async with open_account(SimulatorOptions(price_drift=0, scenario=DAY), HandTime()) as account:
         spot = await account.running(name="trainer-1", billingMode="spot")
         failing = await account.running(name="trainer-01")
@@ -58,7 +59,7 @@ async def has(account: Account, field: str, value: int) -> bool:
 
 
 async def has_status(account: Account, instance_id: str, status: str) -> bool:
-    account.time.passed += 5
+    account.time.passed += 60
     return account.simulator.world.instances[instance_id].status == status
 
 

@@ -22,12 +22,7 @@ from tests.support.machines import make_running, remove_outside, stop_outside
 from tests.support.waiting import until
 from tests.support.world import GET, LIST, World
 
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a rate limit, the rounds follow each other ten times as fast."""
-    monkeypatch.setattr("server.instances.provider.poller.ASSUMED_RATE_LIMIT", 6_000)
-    monkeypatch.setattr("server.instances.provider.sweep_schedule.INTERVAL_MIN", 0.1)
+pytestmark = pytest.mark.usefixtures("quick_polls")
 
 
 async def test_a_few_machines_are_polled_one_by_one_at_once(world: World):
