@@ -23,8 +23,25 @@ from server.provider.guard import ProviderGuard
 NO_WORKERS = "no worker is alive; accepted work waits"
 REDIS_LOST = "Redis does not respond; each process uses its own cache"
 
-# Addresses and folders are for the operator only; secrets are recognised by their type.
-HIDDEN_SETTINGS = frozenset({"pilotlight_home", "novita_api_base_url", "host", "port"})
+# Addresses and folders are for the operator only, and so is which groups and projects there are; secrets are recognised
+# by their type.
+HIDDEN_SETTINGS = frozenset(
+    {
+        "allowed_hosts",
+        "allowed_origins",
+        "host",
+        "novita_api_base_url",
+        "oidc_client_id",
+        "oidc_groups",
+        "oidc_issuer",
+        "otel_exporter_otlp_endpoint",
+        "persisted_documents",
+        "pilotlight_home",
+        "port",
+        "public_url",
+        "trusted_proxies",
+    }
+)
 
 READ_CLUSTER_STATUS = text("""
     SELECT current_setting('server_version') AS version, (SELECT rate FROM provider_budget) AS calls_per_second,
