@@ -5,7 +5,7 @@ at the provider, and what was deleted must not seem to be an object of all proje
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 import orjson
@@ -75,7 +75,7 @@ def kinds_of(found: Sequence[str] | None) -> frozenset[ProviderObjectKind]:
 
 async def _hidden(
     database: Database, kind: ProviderObjectKind, ids: Sequence[str], project_id: UUID
-) -> Sequence[Row[tuple[str | None, str, list[Any]]]]:
+) -> Sequence[Row[str | None, str, list[str]]]:
     """The provider's id, the name, and what had this name before, of each object that is not shown."""
     is_deleted = ProviderObject.deleted_at.is_not(None)
     is_of_others = ProviderObject.project_id != project_id

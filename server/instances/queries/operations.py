@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Select, select
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
@@ -112,7 +112,7 @@ async def was_left_open(session: AsyncSession, instance_id: UUID) -> bool:
     return last not in (None, *OPEN_OPERATION, OperationStatus.SUCCEEDED)
 
 
-def _one(wanted: Select[Any], operation_id: UUID, by: Caller) -> Select[Any]:
+def _one(wanted: Any, operation_id: UUID, by: Caller) -> Any:
     wanted = wanted.where(Operation.id == operation_id, Operation.project_id == by.project_id)
     if by.owner_id is None:
         return wanted
