@@ -383,7 +383,6 @@ def sync(*texts: str) -> str:
         "from contextlib import contextmanager",
         "from typing_extensions import Self",
         "from pilotlight_client.aio import AsyncPilotlight",
-        "from pilotlight_client.requests import Accepted",
         "from pilotlight_client.loop_thread import LoopThread",
         "from pilotlight_client.machine import Machine",
         "",

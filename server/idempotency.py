@@ -106,16 +106,33 @@ async def create_once(
 ) -> CreatedObject[Row]:
     """Run `create` in one transaction, with the id for its row; or return what the same key created before.
 
-    For objects that are not operations. A refusal rolls the key back, so that the same key may be used again.
+    For objects that are not operations.
+    """
+    object_id = new_id()
+
+    async def write(session: AsyncSession) -> Row:
+        await reserve(session, request, None, object_id=object_id)
+        return await create(session, object_id)
+
+    return await write_once(database, request, table, write)
+
+
+async def write_once(
+    database: Database,
+    request: IdempotentRequest,
+    table: type[Row],
+    write: Callable[[AsyncSession], Awaitable[Row]],
+) -> CreatedObject[Row]:
+    """Run `write`, which reserves the key, in one transaction; or return the row that the same key is of.
+
+    A refusal rolls the key back, so that the same key may be used again.
     """
     previous = await find_object(database, request, table)
     if previous is not None:
         return previous
-    object_id = new_id()
     try:
         async with database.write() as session:
-            await reserve(session, request, None, object_id=object_id)
-            return CreatedObject(await create(session, object_id))
+            return CreatedObject(await write(session))
     except KeyTaken:
         previous = await find_object(database, request, table)
         if previous is None:

@@ -1,5 +1,6 @@
 """A typed Python client of Pilotlight, the GraphQL control plane for GPU instances."""
 
+from pilotlight_client.accepted import Accepted
 from pilotlight_client.aio import AsyncPilotlight
 from pilotlight_client.errors import (
     CursorExpired,
@@ -15,7 +16,7 @@ from pilotlight_client.errors import (
     WaitTimedOut,
 )
 from pilotlight_client.machine import AsyncMachine, Machine
-from pilotlight_client.requests import Accepted, AsyncRequests
+from pilotlight_client.requests import AsyncRequests
 from pilotlight_client.sync import Pilotlight
 from pilotlight_client.values import Money
 

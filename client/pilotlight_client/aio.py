@@ -10,6 +10,7 @@ from standardwebhooks import Webhook
 from typing_extensions import Self, Unpack
 
 from pilotlight_client import documents
+from pilotlight_client.accepted import Accepted
 from pilotlight_client.connection import find_server
 from pilotlight_client.decoding import decode
 from pilotlight_client.encoding import encode_fields
@@ -17,7 +18,7 @@ from pilotlight_client.errors import OperationFailed, PilotlightError, RequestFa
 from pilotlight_client.inputs import CreateArguments, EventFilter
 from pilotlight_client.machine import AsyncMachine
 from pilotlight_client.models import Instance, InstanceEvent, InstanceLog, Operation, OperationStatus
-from pilotlight_client.requests import Accepted, AsyncRequests, new_key
+from pilotlight_client.requests import AsyncRequests, new_key
 from pilotlight_client.transport import Pauses, StreamCut, Transport
 
 HEARTBEAT = 120.0

@@ -319,7 +319,7 @@ CANCEL = _with_fragments(
     "Webhook",
 )
 EXTEND = _with_fragments(
-    """mutation Extend($input: ExtendLifetimeInput!) { payload: extendLifetime(input: $input) { instance { ...InstanceFields } errors { ...MutationErrorFields } } }""",
+    """mutation Extend($input: ExtendLifetimeInput!) { payload: extendLifetime(input: $input) { instance { ...InstanceFields } replayed errors { ...MutationErrorFields } } }""",
     "Attempt",
     "CapacityWait",
     "ContainerExit",

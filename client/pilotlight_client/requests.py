@@ -3,13 +3,13 @@
 import re
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from typing_extensions import Unpack
 
 from pilotlight_client import documents
+from pilotlight_client.accepted import Accepted
 from pilotlight_client.decoding import datetime_from, decode, decode_error
 from pilotlight_client.encoding import encode_fields
 from pilotlight_client.errors import NotFound, Refused, Unreachable
@@ -48,16 +48,6 @@ from pilotlight_client.transport import Executor
 
 INSTANCE_ID = re.compile(r"inst_[0-9a-f]{32}")
 PAGE = 25  # a page of whole instances stays within the cost that one query may have
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """An accepted request: the instance right after it, and the operation that carries it out."""
-
-    instance: Instance
-    operation: Operation
-    replayed: bool
-    """Whether this is the result of an earlier request with the same idempotency key."""
 
 
 class AsyncRequests:
@@ -112,12 +102,16 @@ class AsyncRequests:
         return decode(Operation, payload["operation"])
 
     async def extend(
-        self, instance: str, *, by: timedelta | float | None = None, until: datetime | None = None
+        self,
+        instance: str,
+        *,
+        by: timedelta | float | None = None,
+        until: datetime | None = None,
+        idempotency_key: str | None = None,
     ) -> Instance:
-        """Move the end of its lifetime. With `by`, a lost response is not repeated: it would extend twice."""
-        given = {"id": await self._id_of(instance), "by": by, "until": until}
-        payload = await self._mutate(documents.EXTEND, given, is_repeatable=by is None)
-        return decode(Instance, payload["instance"])
+        """Move the end of its lifetime, by some time or to a time."""
+        given = {"by": by, "until": until, "idempotency_key": idempotency_key or new_key()}
+        return decode(Instance, (await self._mutate_instance(documents.EXTEND, instance, given))["instance"])
 
     async def heartbeat(self, instance: str) -> datetime | None:
         """Say that the instance is in use; returns when the next heartbeat has to be there."""
@@ -301,20 +295,21 @@ class AsyncRequests:
             after = page["pageInfo"]["endCursor"]
 
     async def _act(self, document: str, instance: str, arguments: Mapping[str, Any]) -> Accepted:
+        given = {"idempotency_key": new_key(), **arguments}
+        return Accepted.of(await self._mutate_instance(document, instance, given))
+
+    async def _mutate_instance(self, document: str, instance: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """A name goes to the server as it is: a repeated request finds its first result also if the name has gone."""
         reference = {"id" if INSTANCE_ID.fullmatch(instance) else "name": instance}
         try:
-            return await self._accept(document, {"idempotency_key": new_key(), **arguments, "instance": reference})
+            return await self._mutate(document, {**given, "instance": reference})
         except Refused as refused:
             if "name" in reference and refused.code == "INSTANCE_NOT_FOUND":
                 raise NotFound(f"there is no instance {instance!r}") from None
             raise
 
     async def _accept(self, document: str, given: Mapping[str, Any]) -> Accepted:
-        payload = await self._mutate(document, given)
-        return Accepted(
-            decode(Instance, payload["instance"]), decode(Operation, payload["operation"]), payload["replayed"]
-        )
+        return Accepted.of(await self._mutate(document, given))
 
     async def _remove(self, document: str, id: str) -> None:
         """Sent again after a lost response, it may be gone already: then it was removed."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from standardwebhooks import Webhook
 from typing_extensions import Self, Unpack
 
+from pilotlight_client.accepted import Accepted
 from pilotlight_client.aio import AsyncPilotlight
 from pilotlight_client.inputs import (
     AlertArguments,
@@ -42,7 +43,6 @@ from pilotlight_client.models import (
     Token,
     Volume,
 )
-from pilotlight_client.requests import Accepted
 
 
 class Pilotlight:
@@ -140,9 +140,16 @@ class Pilotlight:
         """Cancel an operation that is in progress."""
         return self._thread.run(self._client.cancel(operation))
 
-    def extend(self, instance: str, *, by: timedelta | float | None = None, until: datetime | None = None) -> Instance:
-        """Move the end of its lifetime. With `by`, a lost response is not repeated: it would extend twice."""
-        return self._thread.run(self._client.extend(instance, by=by, until=until))
+    def extend(
+        self,
+        instance: str,
+        *,
+        by: timedelta | float | None = None,
+        until: datetime | None = None,
+        idempotency_key: str | None = None,
+    ) -> Instance:
+        """Move the end of its lifetime, by some time or to a time."""
+        return self._thread.run(self._client.extend(instance, by=by, until=until, idempotency_key=idempotency_key))
 
     def heartbeat(self, instance: str) -> datetime | None:
         """Say that the instance is in use; returns when the next heartbeat has to be there."""

@@ -7,8 +7,9 @@ import strawberry
 
 from schema.context import Info
 from schema.errors import Payload
-from schema.inputs import VERSION, Input, MutationInput, TargetInput
+from schema.inputs import KEY, VERSION, Input, MutationInput, TargetInput
 from schema.mutation import mutation
+from schema.mutations.account import REPLAYED
 from schema.mutations.payloads import instance_id_of
 from schema.permissions import Requires
 from schema.types.instance import Instance
@@ -25,11 +26,13 @@ class ExtendLifetimeInput(TargetInput):
     )
     until: datetime | None = strawberry.field(default=None, description="New end.")
     expected_version: int | None = strawberry.field(default=None, description=VERSION)
+    idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
 
 @strawberry.type(description="The instance with its later end.")
 class ExtendLifetimePayload(Payload):
     instance: Instance | None = strawberry.field(default=None, description="The instance after this change.")
+    replayed: bool = strawberry.field(default=False, description=REPLAYED)
 
 
 @strawberry.input(description="The instance that is in use.")
@@ -74,9 +77,11 @@ class LifetimeMutations:
     async def extend_lifetime(self, info: Info, input: Annotated[ExtendLifetimeInput, Input]) -> ExtendLifetimePayload:
         extension = Extension(input.by, input.until, input.expected_version)
         database = info.context.services.database
-        return ExtendLifetimePayload(
-            instance=Instance.of(await extend_lifetime(database, input.target(), extension, by=info.context.caller))
+        extended = await extend_lifetime(
+            database, input.target(), extension, by=info.context.caller, key=input.idempotency_key
         )
+        instance = None if extended.row is None else Instance.of(extended.row)
+        return ExtendLifetimePayload(instance=instance, replayed=extended.replayed)
 
     @mutation(
         "Say that an instance is in use: the limit `heartbeat` counts from now, and it is not idle. Writes "

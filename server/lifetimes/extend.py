@@ -1,6 +1,6 @@
 """Extends the lifetime of an instance. An accepted extension always holds: it takes the same lock as the end."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,9 +10,10 @@ from server.auth.caller import Caller
 from server.db.database import Database
 from server.db.tables import Instance, Operation
 from server.enums import OperationPhase
-from server.errors import Invalid, LifetimeAbovePolicy, Problem, Refused
+from server.errors import Invalid, KeyReused, LifetimeAbovePolicy, Problem, Refused
+from server.idempotency import CreatedObject, IdempotentRequest, reserve, write_once
 from server.instances import operations, transitions
-from server.instances.commands.lifecycle import Target, lock_target
+from server.instances.commands.lifecycle import Target, find_target, lock_target, refuse_invalid
 from server.instances.limits.of_token import policy_for
 from server.instances.limits.policy import read_policy
 from server.instances.limits.spec import INVALID_LIFETIME, Lifetime, read
@@ -38,24 +39,42 @@ class Extension:
         return "input", "by" if self.until is None else "until"
 
 
-async def extend_lifetime(database: Database, target: Target, extension: Extension, *, by: Caller) -> Instance:
-    """Move the ends of `max_duration` and `deadline`, never to an earlier time; counts as a heartbeat."""
+async def extend_lifetime(
+    database: Database, target: Target, extension: Extension, *, by: Caller, key: str | None = None
+) -> CreatedObject[Instance]:
+    """Move the ends of `max_duration` and `deadline`, never to an earlier time; counts as a heartbeat.
+
+    A request that is sent again with its key moves nothing, and gets the instance as it is now.
+    """
+    refuse_invalid(target, key)
     if (extension.by is None) == (extension.until is None):
         raise _invalid("Give either `by` or `until`.", ("input", "by"))
     if extension.by is not None and extension.by <= timedelta(0):
         raise _invalid("It must be longer than 0 s.", ("input", "by"))
-    async with database.write() as session:
-        instance = await lock_target(session, target, by, extension.expected_version)
+    fields = {**target.identity, **asdict(extension)}
+    request = IdempotentRequest.of(by, key, "extendLifetime", fields)
+
+    async def write(session: AsyncSession) -> Instance:
+        chosen = target
+        if key is not None:  # before the row's lock, as in every command that takes a key
+            chosen = Target((await find_target(session, target, by)).id)
+            await reserve(session, request, None, object_id=chosen.id)
+        instance = await lock_target(session, chosen, by, extension.expected_version)
         moment = await database_time(session)
         if extension.until is not None and extension.until <= moment:
             raise _invalid("It must be in the future.", ("input", "until"))
         await _refuse_over(session, instance)
-        fields, until = await _moved(session, instance, extension, moment, by=by)
+        columns, until = await _moved(session, instance, extension, moment, by=by)
         await _admit(session, instance, extension, until, moment)
-        fields["heartbeat_at"] = moment
+        columns["heartbeat_at"] = moment
         values = {} if until is None else {"at": until.isoformat()}
         cause = transitions.Cause(token_id=by.token_id)
-        return await transitions.extend(session, instance.id, cause=cause, values=values, **fields)
+        return await transitions.extend(session, instance.id, cause=cause, values=values, **columns)
+
+    extended = await write_once(database, request, Instance, write)
+    if extended.row is None or not by.sees(extended.row):
+        raise KeyReused
+    return extended
 
 
 async def _refuse_over(session: AsyncSession, instance: Instance) -> None:

@@ -237,14 +237,16 @@ class Tools:
     async def extend_lifetime(
         self,
         ctx: Context[Any, Any],
+        operation_key: Key,
         instance: Instance,
         until: Annotated[datetime, Field(description="New end, with a time zone. It never gets earlier.")],
     ) -> InstanceView:
-        """Move the end of an instance to a later time. The same time twice changes nothing."""
+        """Move the end of an instance to a later time."""
         if until.tzinfo is None:
             code = "INVALID_LIFETIME"
             raise ToolError(problem(code, "The time has no time zone.", path=["until"], remedy=help_of(code)))
-        return InstanceView.of(await self._connect(ctx).extend(instance, until=until))
+        extended = await self._connect(ctx).extend(instance, until=until, idempotency_key=operation_key)
+        return InstanceView.of(extended)
 
     async def get_events(
         self,

@@ -227,7 +227,8 @@ async def test_end_is_announced_once_at_each_warning(world: World, ready: Ready)
     assert [told[0][1]["action"], told[0][1]["reason"]] == ["STOP", "MAX_DURATION"]
 
     # An end that was moved is another one.
-    extended = await extend_lifetime(world.database, Target(instance_id), Extension(by=HOUR), by=world.caller)
+    extended = (await extend_lifetime(world.database, Target(instance_id), Extension(by=HOUR), by=world.caller)).row
+    assert extended is not None
     await age(world, instance_id, HOUR - 5 * MINUTE)
     await run_step(world, instance_id)
     *_, (type, values) = await lifetime_events(world, instance_id)

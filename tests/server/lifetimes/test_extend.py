@@ -12,7 +12,7 @@ import pytest
 
 from server.clock import now
 from server.enums import InstanceStatus, OperationKind, Role
-from server.errors import Invalid, LifetimeAbovePolicy, NotFound, Refused, VersionConflict
+from server.errors import Invalid, KeyReused, LifetimeAbovePolicy, NotFound, Refused, VersionConflict
 from server.instances import transitions
 from server.instances.commands.lifecycle import Target, accept
 from server.instances.limits import arming
@@ -31,7 +31,10 @@ HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
 
 async def extend(world: World, instance_id: UUID, **extension: object):
-    return await extend_lifetime(world.database, Target(instance_id), Extension(**extension), by=world.caller)  # type: ignore[arg-type]
+    given = Extension(**extension)  # type: ignore[arg-type]
+    extended = await extend_lifetime(world.database, Target(instance_id), given, by=world.caller)
+    assert extended.row is not None
+    return extended.row
 
 
 async def test_extension_moves_the_end_and_its_job(world: World, ready: Ready):
@@ -125,6 +128,42 @@ async def test_extension_to_a_time_before_the_end_moves_nothing_and_announces_th
     assert after["lifetime_due_at"] == before["lifetime_due_at"]
     [(type, values)] = await lifetime_events(world, instance_id)
     assert (type, datetime.fromisoformat(values["at"])) == ("lifetime.extended", before["lifetime_due_at"])
+
+
+async def test_a_repeated_extension_moves_the_end_once(world: World, ready: Ready):
+    instance_id, other = await ready(max_duration=HOUR), await ready("two", max_duration=HOUR)
+    before = await world.instance(instance_id)
+
+    async def send(target: Target, *, key: str = "k", **extension: object):
+        given = Extension(**{"by": HOUR, **extension})  # type: ignore[arg-type]
+        return await extend_lifetime(world.database, target, given, by=world.caller, key=key)
+
+    at_once = await asyncio.gather(*(send(Target(instance_id)) for _ in range(6)))
+    assert sorted(each.replayed for each in at_once) == [False, *[True] * 5]
+    moved = before["lifetime_due_at"] + HOUR
+    assert {each.row and each.row.lifetime_due_at for each in at_once} == {moved}
+    assert [type for type, _ in await lifetime_events(world, instance_id)] == ["lifetime.extended"]
+    by_name = [await send(Target(name="one"), key="n") for _ in range(2)]
+    assert [each.replayed for each in by_name] == [False, True]
+
+    for wrong in (send(Target(other)), send(Target(instance_id), by=2 * HOUR)):
+        with pytest.raises(KeyReused):
+            await wrong
+    with pytest.raises(Invalid):
+        await send(Target(instance_id), key="")
+    assert (await world.instance(instance_id))["lifetime_due_at"] == moved + HOUR
+
+
+async def test_a_refused_extension_leaves_its_key_free(world: World, ready: Ready):
+    instance_id = await ready(max_duration=HOUR)
+    for until, is_refused in ((now() - HOUR, True), (now() + 9 * HOUR, False)):
+        given = Extension(until=until)
+        if is_refused:
+            with pytest.raises(Invalid):
+                await extend_lifetime(world.database, Target(instance_id), given, by=world.caller, key="k")
+            continue
+        extended = await extend_lifetime(world.database, Target(instance_id), given, by=world.caller, key="k")
+        assert (extended.replayed, extended.row and extended.row.lifetime_due_at) == (False, until)
 
 
 async def test_other_refusals(world: World, ready: Ready):

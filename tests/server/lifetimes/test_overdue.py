@@ -160,7 +160,8 @@ async def test_extension_after_a_failed_end_takes_it_back(world: World, ready: R
     refuse(world, STOP)
     await age(world, instance_id, HOUR)
     await end_fails(world, instance_id)
-    extended = await extend_lifetime(world.database, Target(instance_id), Extension(by=HOUR), by=world.caller)
+    extended = (await extend_lifetime(world.database, Target(instance_id), Extension(by=HOUR), by=world.caller)).row
+    assert extended is not None
     assert extended.lifetime_due_at is not None
     assert extended.lifetime_due_at > now() + 59 * MINUTE
     assert not {"due", "retry_at"} & set(extended.lifetime_state or {})

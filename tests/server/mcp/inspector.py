@@ -73,7 +73,7 @@ async def use_every_tool(inspector: Inspector) -> None:
     assert (await inspector.call("get_instance", instance=name))["status"] == "READY"
     await inspector.call("list_instances")
     until = datetime.now(UTC) + timedelta(hours=9)
-    await inspector.call("extend_lifetime", instance=name, until=until.isoformat())
+    await inspector.call("extend_lifetime", operation_key=str(uuid4()), instance=name, until=until.isoformat())
     await inspector.call("get_events", instance=name)
     await inspector.call("get_log", instance=name)
     await inspector.call("get_spend")

@@ -52,7 +52,7 @@ async def main(*target) -> None:
         assert (await use("get_instance", instance=name))["status"] == "READY"
         assert name in [each["name"] for each in (await use("list_instances"))["instances"]]
         until = datetime.now(UTC) + timedelta(hours=9)
-        await use("extend_lifetime", instance=name, until=until.isoformat())
+        await use("extend_lifetime", operation_key=str(uuid4()), instance=name, until=until.isoformat())
         assert (await use("get_events", instance=name))["events"]
         await use("get_log", instance=name)
         await use("get_spend")
