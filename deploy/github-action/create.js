@@ -15,6 +15,7 @@ async function main() {
     "--max-duration", input("max-duration"), "--on-end", "DELETE", "--timeout", input("timeout") || "20m",
     "-o", "json", "--yes", ...options,
   ]);
+  saveState("ended", String(code));
   if (code !== 0) return fail(`pilotlight create ended with ${code}`);
   const instance = JSON.parse(printed);
   output("id", instance.id);

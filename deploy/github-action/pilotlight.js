@@ -2,6 +2,8 @@
 const { spawn } = require("node:child_process");
 const fs = require("node:fs");
 
+const SIGNALS = ["SIGINT", "SIGTERM"];
+
 const input = (name) => (process.env[`INPUT_${name.toUpperCase()}`] ?? "").trim();
 
 // Values go to the files that the runner names, with a delimiter that no value can contain.
@@ -24,10 +26,16 @@ const pilotlight = (args) =>
   new Promise((resolve, reject) => {
     const env = { ...process.env, PILOTLIGHT_URL: input("url"), PILOTLIGHT_TOKEN: input("token") };
     const child = spawn(input("command") || "pilotlight", args, { env, stdio: ["ignore", "pipe", "inherit"] });
+    // A cancelled workflow signals this process only: the command has to be told, or it would go on alone.
+    const tell = (signal) => child.kill(signal);
+    for (const signal of SIGNALS) process.on(signal, tell);
     let printed = "";
     child.stdout.on("data", (part) => (printed += part));
     child.on("error", reject);
-    child.on("close", (code) => resolve({ code, printed }));
+    child.on("close", (code) => {
+      for (const signal of SIGNALS) process.off(signal, tell);
+      resolve({ code, printed });
+    });
   });
 
 module.exports = { input, output, saveState, state, fail, pilotlight };

@@ -8,8 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
+import psutil
 import yaml
 from pilotlight_client import AsyncPilotlight
+from pilotlight_client.models import InstanceStatus
 
 from server.cli.build_pages import find_npm
 from tests.support.processes import PILOTLIGHT, ROOT, Up, control
@@ -110,6 +112,64 @@ async def test_a_step_that_is_killed_half_way_leaves_no_machine(running: Up, cli
     assert code == 0, said
     (left,) = [each async for each in client.list(name_starts_with=runner.name, statuses=["DELETED"])]
     assert left.name == runner.name
+
+
+def late_command(folder: Path) -> Path:
+    """`pilotlight`, but a create writes its process id and begins only after the post step has looked."""
+    command = folder / "late-pilotlight"
+    command.write_text(f"""#!/bin/sh
+case $1 in
+  create)
+    echo $$ > {folder}/pid
+    for _ in $(seq 300); do [ -e {folder}/looked ] && break; sleep 0.1; done
+    exec {PILOTLIGHT[0]} "$@";;
+  get) {PILOTLIGHT[0]} "$@"; code=$?; touch {folder}/looked; exit $code;;
+  *) exec {PILOTLIGHT[0]} "$@";;
+esac
+""")
+    command.chmod(0o755)
+    return command
+
+
+async def started_by(folder: Path) -> psutil.Process:
+    await until(lambda: (folder / "pid").exists() and (folder / "pid").read_text().endswith("\n"))
+    return psutil.Process(int((folder / "pid").read_text()))
+
+
+async def test_a_step_that_is_cancelled_before_its_request_sends_none(
+    running: Up, client: AsyncPilotlight, tmp_path: Path
+):
+    """The runner signals only the step's own process."""
+    runner = Runner(running, tmp_path, command=str(late_command(tmp_path)))
+    step = await runner.start("main")
+    command = await started_by(tmp_path)
+
+    step.send_signal(signal.SIGINT)
+    printed, _ = await asyncio.wait_for(step.communicate(), 60)
+    code, said = await runner.run("post")
+
+    assert (step.returncode, "::error::pilotlight create ended with" in printed.decode()) == (1, True)
+    assert (code, "nothing to delete" in said) == (0, True)
+    await until(lambda: not command.is_running())
+    assert [each async for each in client.list(name_starts_with=runner.name, statuses=list(InstanceStatus))] == []
+
+
+async def test_a_create_that_outlives_its_step_is_deleted_when_it_arrives(
+    running: Up, client: AsyncPilotlight, tmp_path: Path
+):
+    """The step is killed, its command is not, and sends the request only after the post step has looked."""
+    runner = Runner(running, tmp_path, command=str(late_command(tmp_path)))
+    step = await runner.start("main")
+    await started_by(tmp_path)
+
+    step.send_signal(signal.SIGKILL)
+    await step.wait()
+    code, said = await runner.run("post")
+    await asyncio.wait_for(step.communicate(), 60)  # the command, which has its pipes, ends with the create
+
+    assert (code, "nothing to delete" in said) == (0, False), said
+    (left,) = [each async for each in client.list(name_starts_with=runner.name, statuses=list(InstanceStatus))]
+    assert left.status == "DELETED"
 
 
 def test_the_token_is_no_argument():
