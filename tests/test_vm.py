@@ -1,27 +1,38 @@
-"""The files of the guide for one machine: units that systemd accepts, and an nginx that passes on everything live."""
+"""The files of the guide for one machine: units that systemd accepts, backups, proxies that pass on what is live."""
 
 import asyncio
+import json
+import os
 import re
+import shlex
 import shutil
 import socket
 import ssl
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import asyncpg
 import pytest
 
 from server.config import Settings
+from server.db.embedded.data_directory import binary
 from tests.support.api import Api
 from tests.support.cursors import head_cursor
-from tests.support.processes import ROOT
+from tests.support.databases import DatabaseMaker
+from tests.support.other_environment import run_program
+from tests.support.processes import PILOTLIGHT, ROOT
 from tests.support.waiting import until
 
 VM = ROOT / "deploy/vm"
 UNITS = sorted(file.name for file in VM.glob("*.service")) + sorted(file.name for file in VM.glob("*.timer"))
 GUIDE = (ROOT / "docs/deploy-vm.md").read_text()
-NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin") or shutil.which("nginx")
+PATH = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
+PROXIES = {name: shutil.which(name, path=PATH) for name in ("nginx", "caddy")}
+BACKUP = re.compile(r"ExecStart=/bin/sh -ec '(.*)'", re.DOTALL)
 
 
 def test_every_file_of_the_folder_is_in_the_guide():
@@ -70,51 +81,121 @@ def test_a_restart_of_the_migration_restarts_no_process():
         assert re.findall(r"(?m)^(\w+)=.*pilotlight-migrate", unit) == ["After", "Wants"]
 
 
+async def test_the_backup_has_all_rows_and_the_audit_log_of_the_day_before(
+    api: Api, new_database: DatabaseMaker, tmp_path: Path
+):
+    made = await api.create()
+    await api.create(name="other")
+    earlier = (
+        "UPDATE audit_event SET created_at = date_trunc('day', now(), 'UTC') - interval '1 hour' WHERE target = $1"
+    )
+    await api.world.database.raw.execute(earlier, made["instance"]["id"])
+    for name, days in (("kept.dump", 29), ("old.dump", 32)):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() - days * 86400,) * 2)
+    found = BACKUP.search((VM / "pilotlight-backup.service").read_text())
+    assert found is not None
+    script = found[1].replace("\\\n", "").replace("$$", "$").replace("%%", "%")  # as systemd reads it
+    assert script.count("/opt/pilotlight/bin/pilotlight ") == 1
+    script = script.replace("/opt/pilotlight/bin/pilotlight ", f"{shlex.join(PILOTLIGHT)} ")
+    url = api.server.runtime.database_url
+    env = {"PATH": f"{binary('pg_dump').parent}:/usr/bin:/bin", "DATABASE_URL": url, "BACKUPS": str(tmp_path)}
+    code, _, said = await run_program("sh", "-ec", script, env=env)
+    assert code == 0, said
+
+    assert not (tmp_path / "old.dump").exists()
+    [dump] = tmp_path.glob("2*.dump")
+    [log] = tmp_path.glob("*.audit.jsonl")
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(["kept.dump", dump.name, log.name])
+    [line] = [json.loads(line) for line in log.read_text().splitlines()]
+    assert (line["mutation"], line["outcome"], line["target"]) == ("createInstance", "ACCEPTED", made["instance"]["id"])
+    restored = await new_database()
+    code, _, said = await run_program(str(binary("pg_restore")), "--no-owner", "--dbname", restored, str(dump), env=env)
+    assert code == 0, said
+    count = """
+        SELECT (SELECT count(*) FROM instance), (SELECT count(*) FROM operation), (SELECT count(*) FROM audit_event)
+    """
+    assert [await _row(each, count) for each in (url, restored)] == [(2, 2, 2)] * 2
+
+
+async def _row(url: str, query: str) -> tuple[Any, ...]:
+    connection = await asyncpg.connect(url)
+    try:
+        return tuple(await connection.fetchrow(query))
+    finally:
+        await connection.close()
+
+
 def free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return taken.getsockname()[1]
 
 
-@pytest.fixture
-async def front(api: Api, tmp_path: Path) -> AsyncIterator[str]:
-    """nginx with the guide's configuration, in front of one process that runs and one that does not."""
-    if NGINX is None or shutil.which("openssl") is None:
-        pytest.skip("there is no nginx, or no openssl")
+@pytest.fixture(params=["nginx", "caddy"])
+async def front(api: Api, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[str]:
+    """The guide's configuration, in front of one process that runs and one that does not."""
+    program = PROXIES[request.param]
+    if program is None or shutil.which("openssl") is None:
+        pytest.skip(f"there is no {request.param}, or no openssl")
     key, certificate = tmp_path / "privkey.pem", tmp_path / "fullchain.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     subprocess.run([*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
-    plain, secure, closed = free_port(), free_port(), free_port()
-    config = (VM / "nginx.conf").read_text()
-    for before, after in {
-        "listen 80;": f"listen 127.0.0.1:{plain};",
-        "listen 443 ": f"listen 127.0.0.1:{secure} ",
-        "127.0.0.1:8001": f"127.0.0.1:{closed}",
-        "127.0.0.1:8002": api.server.address,
-        "/etc/ssl/pilotlight/": f"{tmp_path}/",
-        "gpu.example.com": "localhost",
-    }.items():
+    addresses = {"127.0.0.1:8001": f"127.0.0.1:{free_port()}", "127.0.0.1:8002": api.server.address}
+    port = free_port()
+    configured = as_nginx if request.param == "nginx" else as_caddy
+    check, run = configured(program, tmp_path, port, addresses)
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    checked = subprocess.run(check, capture_output=True, text=True, env=env)
+    assert checked.returncode == 0, checked.stderr
+    process = await asyncio.create_subprocess_exec(*run, stderr=subprocess.DEVNULL, env=env)
+    try:
+        await until(lambda: _is_open(port))
+        yield f"https://localhost:{port}"
+        process.terminate()
+        await asyncio.wait_for(process.wait(), 30)  # it waits for streams: those of readers that are gone have to end
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def configuration(name: str, changes: dict[str, str]) -> str:
+    """The guide's file with the addresses, names and certificates of a test."""
+    config = (VM / name).read_text()
+    for before, after in changes.items():
         assert before in config, before
         config = config.replace(before, after)
-    (tmp_path / "site.conf").write_text(config)
-    temporary = " ".join(
-        f"{name}_temp_path {tmp_path};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    main = tmp_path / "nginx.conf"
+    return config
+
+
+def as_nginx(program: str, folder: Path, port: int, addresses: dict[str, str]) -> tuple[list[str], list[str]]:
+    """The commands that check the configuration and run it."""
+    changes = {
+        "listen 80;": f"listen 127.0.0.1:{free_port()};",
+        "listen 443 ": f"listen 127.0.0.1:{port} ",
+        "/etc/ssl/pilotlight/": f"{folder}/",
+        "gpu.example.com": "localhost",
+    }
+    (folder / "site.conf").write_text(configuration("nginx.conf", {**changes, **addresses}))
+    temporary = " ".join(f"{name}_temp_path {folder};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    main = folder / "nginx.conf"
     main.write_text(
-        f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/error.log; events {{}}\n"
-        f"http {{ access_log off; {temporary} include {tmp_path}/site.conf; }}\n"
+        f"daemon off; pid {folder}/pid; error_log {folder}/error.log; events {{}}\n"
+        f"http {{ access_log off; {temporary} include {folder}/site.conf; }}\n"
     )
-    options = ["-c", str(main), "-p", str(tmp_path)]
-    checked = subprocess.run([NGINX, "-t", "-q", *options], capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stderr
-    process = await asyncio.create_subprocess_exec(NGINX, *options, stderr=subprocess.DEVNULL)
-    try:
-        await until(lambda: _is_open(secure))
-        yield f"https://localhost:{secure}"
-    finally:
-        process.terminate()
-        await process.wait()
+    options = ["-c", str(main), "-p", str(folder)]
+    return [program, "-t", "-q", *options], [program, *options]
+
+
+def as_caddy(program: str, folder: Path, port: int, addresses: dict[str, str]) -> tuple[list[str], list[str]]:
+    """The commands that check the configuration and run it."""
+    site = f"https://localhost:{port} {{\n\tbind 127.0.0.1\n\ttls {folder}/fullchain.pem {folder}/privkey.pem"
+    options = "{\n\tadmin off\n\tauto_https disable_redirects\n}\n"
+    main = folder / "Caddyfile"
+    main.write_text(options + configuration("Caddyfile", {"gpu.example.com {": site, **addresses}))
+    how = ["--adapter", "caddyfile", "--config"]
+    return [program, "validate", *how, str(VM / "Caddyfile")], [program, "run", *how, str(main)]
 
 
 async def _is_open(port: int) -> bool:
