@@ -235,6 +235,9 @@ bench: $(VENV)/.installed web ## All benches; figures into docs/benchmarks.md, f
 release: $(VENV)/.installed ## Build wheels, source archives, SBOMs and checksums of HEAD into dist/, and check them (ARGS=--once)
 	$(BIN)/python deploy/release/build.py $(ARGS)
 
+image-steps: $(VENV)/.installed ## Execute the steps of the Dockerfile without Docker, and start what they make
+	$(BIN)/python deploy/release/image_steps.py
+
 lock: $(VENV)/.installed ## Take the newest versions that pyproject.toml allows into the two lock files
 	$(LOCK) --upgrade --group dev -o requirements-dev.lock
 	$(LOCK) --group build -c requirements-dev.lock -o requirements.lock
