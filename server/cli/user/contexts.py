@@ -3,15 +3,33 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from server.cli.user.exits import REFUSED, USAGE, connected, fail
-from server.cli.user.output import age, show
+from server.cli.user.output import Column, age, show
 from server.cli.user.reads import Output
 
 COMPLETE = "_PILOTLIGHT_COMPLETE"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A stored server."""
+
+    name: str
+    url: str
+    is_current: bool
+
+
+CONTEXT: Sequence[Column] = [
+    ("CURRENT", lambda each: "*" if each.is_current else ""),
+    ("NAME", lambda each: each.name),
+    ("URL", lambda each: each.url),
+]
 contexts = typer.Typer(no_args_is_help=True, help="Servers that the commands talk to.")
 
 
@@ -59,11 +77,11 @@ def remove(name: Annotated[str, typer.Argument(help="Name of a context.")]) -> N
 
 
 @contexts.command("ls")
-def list_contexts() -> None:
-    """List the stored servers; * is the current one."""
+def list_contexts(output: Output = None) -> None:
+    """List the stored servers, without their tokens."""
     stored = _read()
-    for name, context in sorted(stored["contexts"].items()):
-        typer.echo(f"{'*' if name == stored['current'] else ' '} {name}  {context['url']}")
+    found = [Context(name, each["url"], name == stored["current"]) for name, each in sorted(stored["contexts"].items())]
+    show(found, CONTEXT, [], output)
 
 
 def list_tokens(output: Output = None) -> None:

@@ -151,12 +151,16 @@ def events(
         _check_type(each)
     with connected() as client:
         filter: dict[str, Any] = {} if type is None else {"types": type}
+        names = dict[str, str]()  # by id: not every event has the name
         if name is not None:
-            filter["ids"] = [client.get(name).id]
+            instance = client.get(name)
+            filter["ids"], names[instance.id] = [instance.id], instance.name
         found = client.events(after=after, **filter) if follow else _past(client, after, filter)
         for event in found:
             if chosen(output) in (Format.TABLE, Format.WIDE):
-                who = event.instance_snapshot.name if event.instance_snapshot else event.instance_id
+                if event.instance_snapshot is not None:
+                    names[event.instance_id] = event.instance_snapshot.name
+                who = names.get(event.instance_id, event.instance_id)
                 details = " ".join(f"{key}={value}" for key, value in event.data.items())
                 typer.echo(f"{event.occurred_at.isoformat()}  {who}  {event.type}  {details}".rstrip())
             else:

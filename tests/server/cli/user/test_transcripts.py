@@ -125,6 +125,8 @@ STORIES = {
         "context add here {url} < {token}",
         "context use here",
         "context ls",
+        "context ls -o table",
+        "context ls -o name",
         "context rm here",
         "mcp < " + INITIALIZE,
         "token list -o name",

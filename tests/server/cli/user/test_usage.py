@@ -92,6 +92,8 @@ async def test_past_events_are_shown_and_the_command_ends(run: Run):
     later = await run("events", id, "--past", "--after", cursor, "--type", "instance.ready", "-o", "table")
     (line,) = later.printed.splitlines()
     assert f"  {name}  instance.ready" in line
+    table = (await run("events", name, "--past", "-o", "table")).printed.splitlines()
+    assert {line.split()[1] for line in table} == {name}  # also of events without a snapshot of the instance
     assert (await run("rm", name)).code == 0
 
 

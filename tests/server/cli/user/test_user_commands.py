@@ -219,8 +219,13 @@ async def test_contexts_are_stored_for_their_owner_only(run: Run, running: Up, t
     file = tmp_path / "config" / "pilotlight" / "contexts.json"
     assert file.stat().st_mode & 0o777 == 0o600
     listed = await run("context", "ls")
-    assert listed.printed == f"* here  {running.graphql_url}\n"
-    assert running.token not in listed.printed
+    assert json.loads(listed.printed) == [{"name": "here", "url": running.graphql_url, "isCurrent": True}]
+    shown = await run("context", "ls", "-o", "table")
+    assert [line.split() for line in shown.printed.splitlines()] == [
+        ["CURRENT", "NAME", "URL"],
+        ["*", "here", running.graphql_url],
+    ]
+    assert running.token not in listed.printed + shown.printed
     assert (await run("ls", "no-such-*", env={"PILOTLIGHT_HOME": str(tmp_path)})).code == 0
     assert (await run("context", "rm", "here")).code == 0
     assert (await run("ls", env={"PILOTLIGHT_HOME": str(tmp_path)})).code == 5
