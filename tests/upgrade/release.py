@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.support.processes import ROOT
 
-# The newest migration of the previous release. When one is made, this becomes the newest of what was released then.
-PREVIOUS_HEAD = "0006"
+# The newest migration of the previous release, 0.1. When one is made, this becomes the newest of what it contained.
+PREVIOUS_HEAD = "0010"
 
 
 def previous_release(folder: Path) -> str | None:

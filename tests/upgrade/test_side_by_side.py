@@ -1,5 +1,6 @@
 """Processes of the previous release and of this one share a database during an upgrade."""
 
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -419,8 +420,10 @@ async def test_old_and_new_processes_share_jobs_and_subscribers_on_one_database(
     assert "job.done" in new_worker.said, new_worker.said
     for process in (old_api, old_worker, new_api, new_worker):
         assert process.process.returncode is None, process.said
-        assert '"level": "error"' not in process.said
-        assert '"level":"error"' not in process.said
+        errors = [line for line in process.said.splitlines() if re.search('"level": ?"error"', line)]
+        if process is old_worker:  # it says that it lost its lease while it was paused
+            errors = [line for line in errors if '"server.queue.lease"' not in line]
+        assert errors == []
 
     # The old ones go; who watched there goes on where it was, with what it knew.
     assert await old_api.stop() == 0
