@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 import contextvars
+import os
 import time
 from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import structlog
 from graphql import ExecutionResult, GraphQLError, OperationType
@@ -235,7 +235,7 @@ def new_request_id(given: str | None = None) -> str:
     """The caller's id, if it has the form that logs, job rows and headers can hold; else a new one."""
     if given is not None and job_origin.is_request_id(given):
         return given
-    return f"req_{uuid4().hex[:20]}"
+    return f"req_{os.urandom(10).hex()}"
 
 
 def rate_limited(wait_ms: int) -> GraphQLError:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from structlog.contextvars import get_contextvars
 
-from server.observe import metrics
+from server.observe import metrics, tracing
 from server.observe.job_origin import REQUEST
 from server.observe.tracing import Kind, Span, span
 
@@ -59,7 +59,8 @@ class RequestObservation:
     def classify(self, kind: str, fields: Sequence[str]) -> None:
         self.kind = kind
         self._span.rename(f"{kind} {fields[0]}" if fields else kind)
-        self._span.note(request_id=get_contextvars().get(REQUEST))
+        if tracing.is_enabled():  # reading all context variables takes as long as the rest
+            self._span.note(request_id=get_contextvars().get(REQUEST))
 
     def answered(self, status: str | None = None) -> None:
         """The response starts; a stream may continue long after that."""

@@ -58,8 +58,12 @@ class GraphQLEndpoint:
             return
         request_id = new_request_id(headers.get(b"x-request-id", b"").decode("latin-1"))
         trace = bound_traceparent(headers.get(b"traceparent", b"").decode("latin-1"))
-        with structlog.contextvars.bound_contextvars(request_id=request_id, **trace):
+        # Not `bound_contextvars`, which reads all variables of the context first.
+        bound = structlog.contextvars.bind_contextvars(request_id=request_id, **trace)
+        try:
             await HttpExchange(self.service, scope, headers, request_id, self._origins, self._cookie).run(receive, send)
+        finally:
+            structlog.contextvars.reset_contextvars(**bound)
 
     async def check_caller(self, scope: Scope) -> None:
         """For an endpoint of programs beside this one: raise HttpError unless origin, token and rate allow it."""
