@@ -5,7 +5,7 @@ from typing import Any
 
 import strawberry
 from graphql import GraphQLError
-from strawberry.extensions.field_extension import AsyncExtensionResolver, FieldExtension
+from strawberry.extensions.field_extension import AsyncExtensionResolver, FieldExtension, SyncExtensionResolver
 
 from schema.context import Info
 from server.enums import Role
@@ -17,10 +17,13 @@ class Requires(FieldExtension):
     def __init__(self, role: Role) -> None:
         self.role = role
 
-    async def resolve_async(self, next_: AsyncExtensionResolver, source: Any, info: Info, **kwargs: Any) -> Any:  # type: ignore[override]
+    def resolve(self, next_: SyncExtensionResolver, source: Any, info: Info, **kwargs: Any) -> Any:
         if not info.context.caller.may(self.role):
             raise forbidden(f"This needs a token with the role {self.role}.")
-        return await next_(source, info, **kwargs)
+        return next_(source, info, **kwargs)
+
+    # Not a coroutine of its own, which every field would wait for: what it returns is awaited.
+    resolve_async: Any = resolve
 
 
 def query(description: str, *requirements: FieldExtension) -> Callable[[Callable[..., Any]], Any]:

@@ -1,8 +1,10 @@
 """Queries: viewer, serverInfo."""
 
+from typing import cast
+
 import strawberry
 
-from schema.context import Info
+from schema.context import Context, Info
 from schema.filters import MAX_VALUES
 from schema.pagination import MAX_PAGE
 from schema.permissions import query
@@ -25,7 +27,7 @@ NOT_READ = ClusterStatus(calls_per_minute=None, database_version="", workers=0, 
 @strawberry.type
 class ServerQueries:
     @query("The caller: token, project and role.")
-    async def viewer(self, info: Info) -> Viewer:
+    def viewer(self, info: Info) -> Viewer:
         caller = info.context.caller
         token, project = caller.token, caller.project
         if token is None or project is None:
@@ -34,45 +36,52 @@ class ServerQueries:
             token=Token.of(token),
             project=Project.of(project),
             role=caller.role,
-            runs_server=await info.context.is_server_admin(),
         )
 
     @query("This server: version, provider, database, event log and limits.")
-    async def server_info(self, info: Info) -> ServerInfo:
-        services = info.context.services
-        facts, settings = services.server_info, services.settings
-        provider = facts.provider
-        is_needed = not FROM_THE_CLUSTER.isdisjoint(selected_names(info))
-        standing = await facts.cluster_status() if is_needed else NOT_READ
-        return ServerInfo(
-            version=facts.version,
-            started_at=facts.started_at,
-            uptime=facts.uptime,
-            provider=convert(
-                ProviderInfo,
-                provider,
-                suspended=list(provider.suspended),
-                calls_per_minute=standing.calls_per_minute,
-            ),
-            database=DatabaseInfo(kind=facts.database_kind, version=standing.database_version),
-            event_log=EventLogInfo(
-                head=info.context.state_cursor(standing.head) if is_needed else "",
-                has_sequencer=standing.has_sequencer,
-                is_followed=facts.is_following,
-            ),
-            workers=standing.workers,
-            limits=ServerLimits(
-                page_size=MAX_PAGE,
-                nodes=MAX_NODES,
-                bulk_size=INSTANCES_MAX,
-                filter_values=MAX_VALUES,
-                await_timeout=MAX_AWAIT_TIMEOUT,
-                event_retention=settings.event_retention,
-                sockets_per_token=settings.sockets_per_token,
-            ),
-            features=ServerFeatures(
-                signs_webhooks=services.webhook_key is not None,
-                shares_caches=settings.redis_url is not None,
-                private_webhooks=settings.allow_private_webhooks is not PrivateAddresses.OFF,
-            ),
-        )
+    def server_info(self, info: Info) -> ServerInfo:
+        if FROM_THE_CLUSTER.isdisjoint(selected_names(info)):
+            return _shown(info.context, NOT_READ)
+        return cast("ServerInfo", _read(info.context))  # the library awaits it
+
+
+async def _read(context: Context) -> ServerInfo:
+    return _shown(context, await context.services.server_info.cluster_status())
+
+
+def _shown(context: Context, standing: ClusterStatus) -> ServerInfo:
+    services = context.services
+    facts, settings = services.server_info, services.settings
+    provider = facts.provider
+    return ServerInfo(
+        version=facts.version,
+        started_at=facts.started_at,
+        uptime=facts.uptime,
+        provider=convert(
+            ProviderInfo,
+            provider,
+            suspended=list(provider.suspended),
+            calls_per_minute=standing.calls_per_minute,
+        ),
+        database=DatabaseInfo(kind=facts.database_kind, version=standing.database_version),
+        event_log=EventLogInfo(
+            head="" if standing is NOT_READ else context.state_cursor(standing.head),
+            has_sequencer=standing.has_sequencer,
+            is_followed=facts.is_following,
+        ),
+        workers=standing.workers,
+        limits=ServerLimits(
+            page_size=MAX_PAGE,
+            nodes=MAX_NODES,
+            bulk_size=INSTANCES_MAX,
+            filter_values=MAX_VALUES,
+            await_timeout=MAX_AWAIT_TIMEOUT,
+            event_retention=settings.event_retention,
+            sockets_per_token=settings.sockets_per_token,
+        ),
+        features=ServerFeatures(
+            signs_webhooks=services.webhook_key is not None,
+            shares_caches=settings.redis_url is not None,
+            private_webhooks=settings.allow_private_webhooks is not PrivateAddresses.OFF,
+        ),
+    )

@@ -160,10 +160,13 @@ class Viewer:
     token: Token = strawberry.field(description="Token of this request.")
     project: Project = strawberry.field(description="Project of the token; all visible data belongs to it.")
     role: Role = strawberry.field(description="Role of the token.")
-    runs_server: bool = strawberry.field(
+
+    @strawberry.field(
         description="Whether this is an ADMIN of the project `default`, who may also create projects and their tokens, "
         "pause jobs, clear caches and adopt machines."
     )
+    async def runs_server(self, info: Info) -> bool:
+        return await info.context.is_server_admin()
 
 
 @strawberry.type(description="A token with its cursor.")
