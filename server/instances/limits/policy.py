@@ -28,7 +28,7 @@ class Policy:
     needs_end: bool = False  # because of the caller's token, which bounds every run
 
     @classmethod
-    def of(cls, row: Mapping[str, Any] | None) -> "Policy":
+    def of(cls, row: Mapping[Any, Any] | None) -> "Policy":
         """From the columns of a row."""
         if row is None:
             return cls()
@@ -93,7 +93,7 @@ async def read_policy(session: AsyncSession, project_id: UUID) -> Policy:
 async def read_policies(session: AsyncSession, project_ids: Sequence[UUID]) -> dict[UUID, Policy]:
     table = LifetimePolicy.__table__
     found = await session.execute(select(table).where(table.c.project_id.in_(project_ids)))
-    return dict.fromkeys(project_ids, Policy()) | {row.project_id: Policy.of(row._asdict()) for row in found}
+    return dict.fromkeys(project_ids, Policy()) | {row["project_id"]: Policy.of(row) for row in found.mappings()}
 
 
 async def set_policy(session: AsyncSession, project_id: UUID, policy: Policy) -> None:
