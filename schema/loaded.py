@@ -18,12 +18,13 @@ class Loaded:
     """`make` turns what the loader has for an object's key into the value; a key of None has the value None.
 
     `loader` also gets the field's arguments. The field's resolver calls `load`; a compiled selection calls the loader
-    once for all objects.
+    once for all objects. `is_shared`: other fields show other parts of the same, which is read once for all of them.
     """
 
     loader: Callable[..., DataLoader[Any, Any]]
     key: Callable[[Any], Any]
     make: Callable[[Any], Any]
+    is_shared: bool = False
 
     @property
     def metadata(self) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Types of the market: offers, their history, and the filter that chooses them."""
 
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 import strawberry
 
 from schema.context import Info
 from schema.filters import check_values, invalid_filter
+from schema.loaded import Loaded
 from schema.types.money import BillingMode, Money
 from server.db import tables
 from server.market.history import Bucket
@@ -47,6 +49,11 @@ def check_gpu_count(count: int) -> None:
         raise invalid_filter("gpuCount must be 0 to 8.")
 
 
+_NAMED_KEY = attrgetter("key", "product_name")
+AVAILABLE_FOR = Loaded(attrgetter("availability"), _NAMED_KEY, attrgetter("length"), is_shared=True)
+LAST_AVAILABLE = Loaded(attrgetter("availability"), _NAMED_KEY, attrgetter("last_at"), is_shared=True)
+
+
 @strawberry.type(description="A product in one region and billing mode, for one number of GPUs, as last seen.")
 class MarketOffer:
     key: strawberry.Private[OfferKey]
@@ -63,13 +70,19 @@ class MarketOffer:
     seen_at: datetime = strawberry.field(description="When the provider last listed it.")
     changed_at: datetime = strawberry.field(description="When its price or stock last changed.")
 
-    @strawberry.field(description="For how long it was in stock in the last 30 days, as far as it was watched.")
+    @strawberry.field(
+        description="For how long it was in stock in the last 30 days, as far as it was watched.",
+        metadata=AVAILABLE_FOR.metadata,
+    )
     async def available_for_30d(self, info: Info) -> timedelta:
-        return (await info.context.loaders.availability.load((self.key, self.product_name))).length
+        return await AVAILABLE_FOR.load(self, info)
 
-    @strawberry.field(description="When it was last in stock, now if it is; null: never, as far as it was polled.")
+    @strawberry.field(
+        description="When it was last in stock, now if it is; null: never, as far as it was polled.",
+        metadata=LAST_AVAILABLE.metadata,
+    )
     async def last_available_at(self, info: Info) -> datetime | None:
-        return (await info.context.loaders.availability.load((self.key, self.product_name))).last_at
+        return await LAST_AVAILABLE.load(self, info)
 
     @property
     def state(self) -> tuple[OfferKey, int | None, bool, str | None]:

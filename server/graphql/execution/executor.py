@@ -181,7 +181,7 @@ class CompilingExecutor(StrawberryGraphQLCoreExecutionContext):
         if field.definition.args:
             arguments = get_argument_values(field.definition, field.node, self.variable_values)
         loaders = cast("Context", self.context_value).loaders
-        load = field.loaded.load_all if is_single else field.loaded.load_many
+        load = field.loaded.load_all if is_single and not field.loaded.is_shared else field.loaded.load_many
         return await load([key for key, _ in waiting], loaders, arguments)
 
 

@@ -45,6 +45,17 @@ NESTED = """query ($id: ID!, $first: Int, $yes: Boolean!) {
   webhookDeliveries(first: 5) { totalCount nodes { id attempts { number httpStatus } } }
 }"""
 
+OFFERS = """{ market(filter: { regions: ["r"] }) {
+  region productName billingMode isAvailable pricePerHour { amountMicros } lastAvailableAt availableFor30d
+} }"""
+OFFER_ROWS = """
+    INSERT INTO offer (region, product_id, product_name, mode, gpu_count, price_e5, is_available, product, seen_at,
+                       changed_at)
+    SELECT 'r', 'p' || n, 'product ' || n, 'spot', 1, n, n % 2 = 0, '{}', timestamptz '2026-01-01 00:00Z',
+           timestamptz '2026-01-01 00:00Z'
+    FROM generate_series(1, 300) AS n
+"""
+
 
 @dataclass
 class Bench:
@@ -84,6 +95,7 @@ async def bench(new_database: DatabaseMaker) -> AsyncIterator[Bench]:
         await world.open()
         caller = await world.new_caller()
         await fill(url, instances=30)
+        await world.execute(OFFER_ROWS)
         yield Bench(server, caller)
         await world.close()
     await database.close()
@@ -96,7 +108,9 @@ async def ids_of(bench: Bench) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-@pytest.mark.parametrize("name", ["FleetPage", "InstanceDetail", "Deliveries", "AwaitOperation", "nested", "refused"])
+@pytest.mark.parametrize(
+    "name", ["FleetPage", "InstanceDetail", "Deliveries", "AwaitOperation", "nested", "offers", "refused"]
+)
 async def test_the_answer_is_that_of_the_library_alone(bench: Bench, name: str, times: int):
     instance_id, operation_id = await ids_of(bench)
     text, variables = {
@@ -105,6 +119,7 @@ async def test_the_answer_is_that_of_the_library_alone(bench: Bench, name: str, 
         "Deliveries": (WEB["Deliveries"], {"id": instance_id}),
         "AwaitOperation": (EXAMPLES["AwaitOperation"], {"id": operation_id}),
         "nested": (NESTED, {"id": instance_id, "first": 1, "yes": True}),
+        "offers": (OFFERS, {}),
         "refused": (NESTED, {"id": instance_id, "first": 1000, "yes": False}),
     }[name]
     expected = await bench.run(StrawberryGraphQLCoreExecutionContext, text, variables)
@@ -136,6 +151,15 @@ async def test_a_failed_read_is_reported_as_by_the_library_and_not_repeated(
     once = calls
     assert await bench.run(CompilingExecutor, WEB["InstanceDetail"], variables, 2) == expected
     assert calls == 3 * once
+
+
+async def test_fields_of_one_loader_are_read_once(bench: Bench):
+    with listening(bench.server) as statements:
+        data, _ = await bench.run(CompilingExecutor, OFFERS, {})
+        once = len(statements)
+        await bench.run(StrawberryGraphQLCoreExecutionContext, OFFERS, {})
+    assert len(data["market"]) == 300
+    assert len(statements) == 2 * once
 
 
 async def test_a_page_of_the_dashboard_takes_two_statements(bench: Bench):
