@@ -73,6 +73,7 @@ async def api(server: Server, kept_connections: KeptConnections, delete_rows: Ro
             yield Api(server, world, token, caller)
         finally:
             world.faults()
+            server.runtime.novita.breaker._routes.clear()  # a test's faults open no circuit for the next
             await world.close()
             await signals.stop()
     await delete_rows(url)
