@@ -1,4 +1,4 @@
-"""Role checks of fields: READER for queries and subscriptions, OPERATOR for mutations, ADMIN for tokens."""
+"""Declares queries, subscriptions and mutations, each with the role that its callers need."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,6 +8,7 @@ from graphql import GraphQLError
 from strawberry.extensions.field_extension import AsyncExtensionResolver, FieldExtension, SyncExtensionResolver
 
 from schema.context import Info
+from schema.errors import RefusalsAsErrors
 from server.enums import Role
 
 
@@ -34,6 +35,13 @@ def query(description: str, *requirements: FieldExtension) -> Callable[[Callable
 def subscription(description: str, *requirements: FieldExtension) -> Callable[[Callable[..., Any]], Any]:
     """Declares a subscription. Without `requirements`, callers need the role READER."""
     return strawberry.subscription(description=description, extensions=list(requirements) or [Requires(Role.READER)])
+
+
+def mutation(description: str, *requirements: FieldExtension) -> Callable[[Callable[..., Any]], Any]:
+    """Declares a mutation, whose refusals are returned in the payload's `errors`. Without `requirements`, callers need
+    the role OPERATOR."""
+    required = requirements or (Requires(Role.OPERATOR),)
+    return strawberry.mutation(description=description, extensions=[*required, RefusalsAsErrors()])
 
 
 class RequiresWholeProject(FieldExtension):

@@ -9,7 +9,7 @@ from schema import ids
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import KEY, Input, KeyValueInput, MutationInput, PortInput, ToolInput, are_unique, mapping
-from schema.mutation import mutation
+from schema.permissions import mutation
 from schema.types.catalog import RegistryAuthType, Template
 from server.account.registry_auths import RegistryAuthDraft, create_registry_auth, delete_registry_auth
 from server.account.templates import TemplateFields, create_template, delete_template, update_template

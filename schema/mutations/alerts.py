@@ -10,8 +10,8 @@ from schema import ids
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import KEY, Input, MoneyInput, MutationInput
-from schema.mutation import mutation
 from schema.mutations.account import REPLAYED
+from schema.permissions import mutation
 from schema.types.market.alert import MarketAlert
 from schema.types.money import MICROS_PER_E5, BillingMode
 from server.errors import Problem

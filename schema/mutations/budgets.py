@@ -10,9 +10,8 @@ from schema.context import Info
 from schema.errors import Payload
 from schema.filters import LabelFilter
 from schema.inputs import KEY, Input, KeyValueInput, MoneyInput, MutationInput
-from schema.mutation import mutation
 from schema.mutations.account import REPLAYED
-from schema.permissions import Requires
+from schema.permissions import Requires, mutation
 from schema.types.spend.budget import Budget
 from server.enums import BudgetAction, BudgetPeriod, Role
 from server.errors import Invalid, Problem

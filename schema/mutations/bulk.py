@@ -15,8 +15,8 @@ from schema.context import Info
 from schema.errors import MutationError, Payload, errors_of
 from schema.filters import InstanceFilter
 from schema.inputs import KEY, Input, MutationInput
-from schema.mutation import mutation
 from schema.mutations.payloads import AcceptedInstance
+from schema.permissions import mutation
 from server.enums import OperationKind
 from server.errors import Invalid, Problem, Refused
 from server.idempotency import IdempotentRequest, key_problems

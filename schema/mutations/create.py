@@ -23,8 +23,8 @@ from schema.inputs import (
     mapping,
     stated_secrets,
 )
-from schema.mutation import mutation
 from schema.mutations.payloads import InstancePayload
+from schema.permissions import mutation
 from schema.types.health import HealthCheckInput
 from schema.types.lifetime import LifetimeInput
 from schema.types.machines.recovery import RecoveryInput

@@ -7,8 +7,7 @@ import strawberry
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import Input, MutationInput
-from schema.mutation import mutation
-from schema.permissions import Requires, RequiresServerAdmin, RequiresWholeProject
+from schema.permissions import Requires, RequiresServerAdmin, RequiresWholeProject, mutation
 from schema.types.fleet import SyncReport
 from schema.types.instance import Instance
 from schema.types.operation import Operation

@@ -8,8 +8,8 @@ import strawberry
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import Input, InstanceReference, MutationInput, target_of
-from schema.mutation import mutation
 from schema.mutations.payloads import instance_id_of
+from schema.permissions import mutation
 from schema.types.instance import Instance
 from server.errors import Invalid, Problem
 from server.instances.commands.check_health import ask_for_check, await_check

@@ -8,8 +8,8 @@ from schema import ids
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import EnvVariableInput, Input, InstanceInput, MutationInput, are_unique, mapping, stated_secrets
-from schema.mutation import mutation
 from schema.mutations.payloads import InstancePayload
+from schema.permissions import mutation
 from schema.types.provider_job import ProviderJob
 from server.account.provider_jobs import cancel_job
 from server.errors import Invalid, Problem

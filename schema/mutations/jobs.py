@@ -10,8 +10,7 @@ from schema import ids
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import Input, MutationInput
-from schema.mutation import mutation
-from schema.permissions import RequiresServerAdmin
+from schema.permissions import RequiresServerAdmin, mutation
 from schema.types.job import Job, JobKind, JobStats
 from server.db.tables import Operation
 from server.enums import OPEN_OPERATION, OperationStatus

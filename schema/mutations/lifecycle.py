@@ -19,8 +19,8 @@ from schema.inputs import (
     mapping,
     target_of,
 )
-from schema.mutation import mutation
 from schema.mutations.payloads import InstancePayload
+from schema.permissions import mutation
 from schema.types.health import HealthCheckInput
 from schema.types.lifetime import LifetimeChange, LifetimeInput
 from schema.types.machines.recovery import RecoveryChange, StartStep

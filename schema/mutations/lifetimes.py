@@ -8,10 +8,9 @@ import strawberry
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import KEY, VERSION, Input, MutationInput, TargetInput
-from schema.mutation import mutation
 from schema.mutations.account import REPLAYED
 from schema.mutations.payloads import instance_id_of
-from schema.permissions import Requires
+from schema.permissions import Requires, mutation
 from schema.types.instance import Instance
 from schema.types.lifetime import IdleInput, LifetimePolicy
 from server.enums import Role

@@ -8,8 +8,8 @@ from schema import ids
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import KEY, Input, MutationInput
-from schema.mutation import mutation
 from schema.mutations.account import REPLAYED, caller_of
+from schema.permissions import mutation
 from schema.types.account import Network, Prewarm
 from server.account.networks import create_network, delete_network, update_network
 from server.account.prewarms import PrewarmDraft, delete_prewarm, prewarm_image, update_prewarm

@@ -7,8 +7,8 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.inputs import KEY, VERSION, Input, MutationInput
-from schema.mutation import mutation
 from schema.mutations.payloads import InstancePayload
+from schema.permissions import mutation
 from schema.types.instance import Instance
 from schema.types.operation import Operation
 from server.instances.commands import cancel, retry

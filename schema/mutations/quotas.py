@@ -7,9 +7,8 @@ import strawberry
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import Input, MoneyInput, MutationInput
-from schema.mutation import mutation
 from schema.mutations.budgets import BudgetScopeInput, scope_of
-from schema.permissions import Requires
+from schema.permissions import Requires, mutation
 from schema.types.money import MICROS_PER_E5
 from schema.types.spend.quota import Quota
 from server.enums import Role

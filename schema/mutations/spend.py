@@ -7,8 +7,7 @@ import strawberry
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import Input, MutationInput
-from schema.mutation import mutation
-from schema.permissions import Requires
+from schema.permissions import Requires, mutation
 from server.account.bill import sync_bill
 from server.enums import Role
 

@@ -9,8 +9,7 @@ from schema import ids
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import Input, MoneyInput, MutationInput
-from schema.mutation import mutation
-from schema.permissions import Requires, RequiresServerAdmin
+from schema.permissions import Requires, RequiresServerAdmin, mutation
 from schema.types.money import MICROS_PER_E5
 from schema.types.token import Project, Token
 from server.auth import projects

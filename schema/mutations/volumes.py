@@ -8,9 +8,8 @@ from schema import ids
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import KEY, Input, MutationInput
-from schema.mutation import mutation
 from schema.mutations.account import REPLAYED
-from schema.permissions import RequiresServerAdmin
+from schema.permissions import RequiresServerAdmin, mutation
 from schema.types.volume import Volume
 from server.account.volumes import adopt_volume, create_volume, delete_volume, update_volume
 

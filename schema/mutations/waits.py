@@ -8,7 +8,7 @@ from schema import ids
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import Input, MutationInput
-from schema.mutation import mutation
+from schema.permissions import mutation
 from schema.types.market.wait import WaitInput
 from schema.types.operation import Operation
 from server.instances.commands.update_wait import WaitChange, update_wait

@@ -9,9 +9,8 @@ from schema import ids
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import KEY, Input, MutationInput
-from schema.mutation import mutation
 from schema.mutations.account import REPLAYED
-from schema.permissions import Requires
+from schema.permissions import Requires, mutation
 from schema.types.event import ALL_TYPES
 from schema.types.webhook import ProjectWebhook, WebhookDelivery
 from server.clock import now

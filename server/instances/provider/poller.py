@@ -16,7 +16,7 @@ import structlog
 
 from server.clock import now
 from server.errors import NovitaError, ProviderError, ValidationFailed
-from server.instances.provider.arrivals import Arrivals
+from server.instances.provider.arrivals import Arrivals, SmallProjects
 from server.instances.provider.poll_request import (
     FIRST_END_LOOK,
     EndLooks,
@@ -29,7 +29,6 @@ from server.instances.provider.poll_request import (
     has_no_addresses,
 )
 from server.instances.provider.single_polls import SINGLE_POLLS_MAX, SinglePolls
-from server.instances.provider.small_projects import SmallProjects
 from server.instances.provider.states import MachineState, state_of
 from server.instances.provider.sweep_schedule import SweepSchedule
 from server.novita.client import NovitaClient

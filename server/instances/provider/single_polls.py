@@ -3,7 +3,7 @@
 import time
 
 from server.batching import TokenBucket
-from server.instances.provider.small_projects import MOVING_SECONDS
+from server.instances.provider.arrivals import MOVING_SECONDS
 
 # So many are polled one by one while the bucket has tokens; fewer while other calls wait for the rate limit.
 SINGLE_POLLS_MAX = 5
