@@ -4,14 +4,17 @@ A source can also be iterated directly, which is what the GraphQL library does w
 """
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 import structlog
 
+from server.batching import TokenBucket
 from server.db.outages import is_database_unavailable
 from server.events.cursors import Cursors
 from server.events.event import Cursor, Event
@@ -26,6 +29,10 @@ EVENTS_SHOWN = 100  # of which the messages are kept
 STATS_INTERVAL = timedelta(seconds=1)
 LOG_INTERVAL = timedelta(seconds=2)
 LOG_LINES = 200  # that a subscription begins with
+# What sources read themselves, of a project. A dashboard reads a few times a second, however many people look at it:
+# equal subscriptions share their reads.
+READS_PER_SECOND, READS_AT_ONCE = 20, 40
+PACES_MAX = 10_000  # projects
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,27 @@ class ShownEvents:
                 del self._shown[next(iter(self._shown))]
             found = self._shown[key] = to_item(event, cursor=cursor)
         return found
+
+
+class ReadPace:
+    """One per process: a token may have thousands of subscriptions, each equal to no other. What a project reads beyond
+    its pace waits, in the order in which it came."""
+
+    def __init__(self) -> None:
+        self._projects: dict[UUID, tuple[asyncio.Lock, TokenBucket]] = {}
+
+    async def take(self, project_id: UUID) -> None:
+        """Wait until the project may read once more."""
+        if project_id not in self._projects:
+            if len(self._projects) >= PACES_MAX:
+                self._projects = {id: each for id, each in self._projects.items() if each[0].locked()}
+            self._projects[project_id] = asyncio.Lock(), TokenBucket(READS_PER_SECOND, READS_AT_ONCE, time.monotonic())
+        line, bucket = self._projects[project_id]
+        async with line:
+            moment = time.monotonic()
+            if not bucket.take(moment):
+                await asyncio.sleep(bucket.wait(moment))
+                bucket.take(time.monotonic())
 
 
 class EventSource(ABC):

@@ -12,12 +12,20 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.error_masking import to_graphql_error
-from schema.event_sources import LOG_LINES, EventSource, LogSource, LogTextSource, ShownEvents, SourceEvent, StatsSource
+from schema.event_sources import (
+    LOG_LINES,
+    EventSource,
+    LogSource,
+    LogTextSource,
+    ReadPace,
+    ShownEvents,
+    SourceEvent,
+    StatsSource,
+)
 from schema.filters import EventFilter, InstanceEventFilter, InstanceFilter, ProjectEventFilter
 from schema.inputs import Id, Which
 from schema.permissions import Requires, subscription
 from schema.queries.access import InstanceId, WhichLog, find_row
-from schema.read_pace import ReadPace
 from schema.types.event import InstanceEvent, InstanceUpdate, OperationUpdate, ProjectEvent
 from schema.types.fleet import FleetStats
 from schema.types.instance import Instance

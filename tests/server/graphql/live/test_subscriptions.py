@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from schema import ids
-from schema.read_pace import AT_ONCE, PER_SECOND
+from schema.event_sources import READS_AT_ONCE, READS_PER_SECOND
 from server.clock import new_id
 from server.enums import InstanceStatus, Role
 from server.events.event import Cursor
@@ -140,10 +140,10 @@ async def test_what_the_subscriptions_of_a_project_read_has_a_pace_and_delays_no
                 variables = {"filter": {"ids": [f"inst_{number:032x}"]}}
                 payload = {"query": FILTERED, "variables": variables}
                 await socket.send({"id": str(number), "type": "subscribe", "payload": payload})
-            for _ in range(AT_ONCE + PER_SECOND):
+            for _ in range(READS_AT_ONCE + READS_PER_SECOND):
                 assert (await socket.next("fleetStats"))["total"] == 0
             mine = sum("GROUP BY instance.status" in each for each in statements)
-            assert mine <= AT_ONCE + PER_SECOND * (time.monotonic() - began) + 1
+            assert mine <= READS_AT_ONCE + READS_PER_SECOND * (time.monotonic() - began) + 1
             async with api.server.watching(FLEET, token=other) as theirs:
                 assert (await theirs.next("fleetStats"))["total"] == 0  # does not wait behind the 340 that still do
 
