@@ -9,6 +9,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from server.config import Settings
 from server.graphql.transports.handshake import CONNECTION, network_of
 from server.http.connection_limits import ConnectionLimits, Visit
+from server.http.framing import BodyFraming
 from server.http.pipelined import HeldFlow, PipelinedStarts
 from server.http.proxies import TrustedProxies
 from server.http.refusals import refusal
@@ -19,9 +20,6 @@ HEAD_BYTES_MAX = 64 * 1024
 # What the WebSocket library takes: it would not answer a handshake with more.
 HEADERS_MAX = 100
 HEADER_LINE_MAX = 8 * 1024
-# Of a body in chunks, so many bytes may come without content: sizes of chunks, and the fields behind the last one. The
-# parser keeps an unfinished field, and copies it at each piece that is added.
-WITHOUT_CONTENT_MAX = 8 * 1024
 # The parser can't stop between two requests, so it is fed up to the end of a head, and in pieces where there is none.
 PIECE = 1024
 END_OF_HEAD = b"\r\n\r\n"
@@ -52,7 +50,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._unwritten = 0
         self._body_left = 0
-        self._without_content = 0  # bytes of the body since its last content
+        self._framing = BodyFraming()
         self._unread = bytearray()
         self._running: RequestResponseCycle | None = None
         self._is_pipelined = False  # whether the next request came before the last response was complete
@@ -111,15 +109,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if self._reading == "head":
                 self._head_bytes += len(piece)
             else:
-                self._without_content += len(piece)
+                self._framing.add_piece(len(piece))
             self._feed(piece)
             if self._is_upgraded or self.transport.is_closing():
                 self._unread.clear()
                 return
             if self._reading == "head" and self._head_bytes > HEAD_BYTES_MAX:
                 self._refuse(414 if len(getattr(self, "url", b"")) > HEAD_BYTES_MAX // 2 else 431, "HEAD_TOO_LARGE")
-            elif self._reading == "body" and self._without_content > WITHOUT_CONTENT_MAX:
-                self._refuse_body(431, "HEAD_TOO_LARGE")
+            elif self._reading == "body" and (refusal := self._framing.refusal()) is not None:
+                self._refuse_body(*refusal)
         if self._refusal is None and not self._has_room():
             self._refuse(503, "TOO_MANY_CONNECTIONS")
         self._hold_reading()
@@ -182,7 +180,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._is_proxy:
             self._find_client()
         super().on_headers_complete()
-        self._reading, self._since, self._head_bytes, self._without_content = "body", self.loop.time(), 0, 0
+        self._reading, self._since, self._head_bytes = "body", self.loop.time(), 0
+        self._framing.begin()
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
         self._body_left = int(length) if length.isdigit() and len(length) < 16 else 0
 
@@ -198,8 +197,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._body_left -= len(body)
-        self._without_content = 0
+        self._framing.add_content(len(body))
         super().on_body(body)
+
+    def on_chunk_header(self) -> None:
+        self._framing.add_chunk()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

@@ -8,6 +8,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 REASONS = {
     400: "This is not HTTP.",
     408: "The request was not sent in time.",
+    413: "The body is in too many small chunks.",
     414: "The address is too long.",
     431: "The head of the request is too long, or has too many or too long headers.",
     503: "Too many connections.",

@@ -257,6 +257,12 @@ async def trailers(attack: Attack) -> None:
     await _push(attack, 20, head + b"0\r\nx: ", b"y" * 65_536)
 
 
+async def small_chunks(attack: Attack) -> None:
+    """Bodies in chunks of one byte that never end, without a token."""
+    head = attack.get("/graphql", "transfer-encoding: chunked").replace(b"GET", b"POST", 1)
+    await _push(attack, 20, head, b"1\r\nx\r\n" * 10_000)
+
+
 async def slow_headers(attack: Attack) -> None:
     """Heads that come byte by byte and never end."""
 
@@ -359,6 +365,7 @@ ATTACKS = {
         readiness,
         large_headers,
         trailers,
+        small_chunks,
         slow_headers,
         slow_bodies,
         connects,

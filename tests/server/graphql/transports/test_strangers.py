@@ -436,3 +436,32 @@ async def test_fields_behind_a_body_have_an_end(api: Api, piece: bytes):
         assert sent < 16 * MB
         assert me.memory_info().rss - before < 16 * MB
         assert await wire.ends()
+
+
+@pytest.mark.parametrize("has_token", [False, True])
+async def test_small_chunks_have_an_end(api: Api, has_token: bool):
+    """Each costs as much as a kilobyte, and twenty connections full of them kept all other clients waiting."""
+    more = [f"authorization: Bearer {api.token}"] if has_token else []
+    head = get(api.server, "/graphql", "content-type: application/json", "transfer-encoding: chunked", *more)
+    async with line(api.server) as wire:
+        wire.send(head.replace(b"GET", b"POST", 1))
+        sent = await flood(wire, b"1\r\n \r\n" * 10_000, 1_000)
+        assert sent < 16 * MB  # of 60
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):  # cut off before the answer was read
+            assert (await wire.answer())[0] == (413 if has_token else 401)
+        assert await wire.ends()
+
+
+@pytest.mark.parametrize(("size", "times"), [(1, 200), (256, 2_000)])
+async def test_a_body_may_have_a_few_small_chunks_or_many_larger_ones(api: Api, size: int, times: int):
+    head = get(
+        api.server, "/graphql", "content-type: application/json", "accept: application/json",
+        "transfer-encoding: chunked", f"authorization: Bearer {api.token}",
+    )  # fmt: skip
+    query = b'{"query": "{ __typename }"}'
+    chunks = [b" " * size] * (times - 2) + [query]
+    async with line(api.server) as wire:
+        wire.send(head.replace(b"GET", b"POST", 1))
+        wire.send(b"".join(b"%x\r\n%s\r\n" % (len(each), each) for each in chunks) + b"0\r\n\r\n")
+        status, _, body = await wire.answer()
+        assert (status, orjson.loads(body)["data"]) == (200, {"__typename": "Query"})
