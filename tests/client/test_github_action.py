@@ -4,6 +4,8 @@ import asyncio
 import os
 import re
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -103,15 +105,29 @@ async def test_a_step_that_is_killed_half_way_leaves_no_machine(running: Up, cli
             return len([each async for each in client.list(name_starts_with=runner.name)]) == 1
 
         await until(is_accepted)
-        step.send_signal(signal.SIGKILL)
-        await step.wait()
+        async with killed_alone(step):
+            code, said = await runner.run("post")
     finally:
         await control(running.ready["simulatorUrl"], "faults", {"faults": []})
 
-    code, said = await runner.run("post")
     assert code == 0, said
     (left,) = [each async for each in client.list(name_starts_with=runner.name, statuses=["DELETED"])]
     assert left.name == runner.name
+
+
+@asynccontextmanager
+async def killed_alone(step: asyncio.subprocess.Process) -> AsyncIterator[None]:
+    """The step is gone, and what it started goes on for the length of the block."""
+    commands = psutil.Process(step.pid).children(recursive=True)
+    step.send_signal(signal.SIGKILL)
+    await until(lambda: step.returncode is not None)  # wait() would wait for the commands, too: they have its pipes
+    try:
+        yield
+    finally:
+        for command in commands:
+            with suppress(psutil.NoSuchProcess):
+                command.kill()
+        await asyncio.wait_for(step.communicate(), 60)
 
 
 def late_command(folder: Path) -> Path:
@@ -162,10 +178,8 @@ async def test_a_create_that_outlives_its_step_is_deleted_when_it_arrives(
     step = await runner.start("main")
     await started_by(tmp_path)
 
-    step.send_signal(signal.SIGKILL)
-    await step.wait()
-    code, said = await runner.run("post")
-    await asyncio.wait_for(step.communicate(), 60)  # the command, which has its pipes, ends with the create
+    async with killed_alone(step):
+        code, said = await runner.run("post")
 
     assert (code, "nothing to delete" in said) == (0, False), said
     (left,) = [each async for each in client.list(name_starts_with=runner.name, statuses=list(InstanceStatus))]
