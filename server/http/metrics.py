@@ -156,7 +156,8 @@ OVERDUE = text("""
     SELECT coalesce(max(extract(epoch FROM clock_timestamp() - due))::float8, 0)
     FROM (
         SELECT coalesce((lifetime_state ->> 'due')::timestamptz, lifetime_due_at) AS due
-        FROM instance WHERE lifetime_due_at IS NOT NULL AND lifetime_reason <> 'IDLE'
+        FROM instance
+        WHERE lifetime_due_at IS NOT NULL AND (lifetime_reason <> 'IDLE' OR lifetime_state ? 'due')
         UNION ALL
         SELECT (lifetime_state ->> 'due')::timestamptz FROM instance WHERE status IN ('STOPPING', 'DELETING')
     ) AS armed

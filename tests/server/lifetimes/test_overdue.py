@@ -72,6 +72,22 @@ async def test_gauge_and_alert_show_an_end_that_fails_until_it_is_over(api: Api)
     assert await world.value("SELECT count(*) FROM operation WHERE kind = 'DELETE'") == 0  # a stop stays one
 
 
+async def test_gauge_shows_an_idle_end_only_once_it_has_failed(api: Api):
+    world = api.world
+    created = await api.create(lifetime={"idle": {"window": 600, "grace": 0}})
+    instance_id = ids.parse(ids.INSTANCE, created["instance"]["id"])
+    await world.work_until_status(instance_id, InstanceStatus.READY)
+    await age(world, instance_id, 20 * MINUTE)
+    assert await overdue(api) == 0  # whether it is idle is not known yet
+    machine = (await world.instance(instance_id))["novita_id"]
+    world.simulator.world.loads[machine] = [(now().timestamp() - 3600, now().timestamp(), 0.0)]
+    refuse(world, STOP)
+    await end_fails(world, instance_id)
+    await age(world, instance_id, 16 * MINUTE)
+
+    assert await overdue(api) >= 16 * 60
+
+
 async def test_overdue_is_told_again_after_an_hour(world: World, ready: Ready):
     instance_id = await ready(max_duration=HOUR)
     refuse(world, STOP)
