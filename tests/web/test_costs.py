@@ -1,5 +1,8 @@
 """The Costs view: what was spent, by what, and the budgets that limit it."""
 
+import asyncio
+from itertools import count
+
 from tests.support.processes import Up
 from tests.web.browser import Servant
 from tests.web.requests import ask, page_at, ready
@@ -38,6 +41,36 @@ async def test_spend_is_shown_by_day_product_and_label_with_the_dearest_first(se
     await page.wait(".legend li:has-text('research')")
     assert await page.serious() == []
     assert await page.report(page_at(running)) == {"problems": [], "otherHosts": []}
+
+
+SLOW_REPORTS = """(() => { const real = window.fetch; window.fetch = async (url, options) => {
+    if (options.body.includes("query CostReport")) await new Promise((resolve) => setTimeout(resolve, 3000));
+    return real(url, options); }; })()"""
+RELABEL = "mutation ($input: UpdateInstanceInput!) { updateInstance(input: $input) { errors { code } } }"
+
+
+async def test_a_report_that_takes_longer_than_costs_stay_the_same_is_shown(servant: Servant, running: Up):
+    """Each change of a label ends an entry of the ledger, and the page hears of it."""
+    id = await ready(running, "restless")
+    page = await servant.open("slow-costs", page_at(running, "#/costs"))
+    await page.wait(".legend li:has-text('RTX 4090 24GB')")
+    await page.evaluate(SLOW_REPORTS)
+
+    async def relabel() -> None:
+        for number in count():
+            labels = [{"key": "round", "value": str(number)}]
+            await ask(running, RELABEL, input={"id": id, "labels": labels})
+            await asyncio.sleep(0.5)
+
+    changing = asyncio.create_task(relabel())
+    try:
+        await page.click(".segments label:has-text('Region')")
+        region = (await ask(running, "query ($id: ID!) { instance(id: $id) { region } }", id=id))["instance"]["region"]
+        await page.wait(f".legend li:has-text('{region}')")
+        assert not changing.done()
+    finally:
+        changing.cancel()
+        await asyncio.gather(changing, return_exceptions=True)
 
 
 async def test_a_budget_is_created_shown_with_its_bar_changed_and_deleted(servant: Servant, running: Up):

@@ -7,6 +7,7 @@ import { count, duration, money, type Money } from "../format.ts";
 import { barsOf, OTHERS } from "../live/bars.ts";
 import { BY, type Choice, choice, choose, filterOf, PERIODS } from "../live/costs.ts";
 import { fleet } from "../live/fleet.ts";
+import { useThrottled } from "../live/throttled.ts";
 import { Empty, Field, Panel, Problem, Segments } from "../ui/parts.tsx";
 import { BarChart } from "../ui/bar-chart.tsx";
 import { Billed } from "./costs-billed.tsx";
@@ -16,12 +17,16 @@ import { Quotas } from "./costs-quotas.tsx";
 type Summary = WatchSpendResult["spend"];
 type Names = ReadonlyMap<string, string>;
 
+const REPORT_INTERVAL = 5_000;
+
 export function CostsView() {
   const [summary, setSummary] = useState<Summary | null>(null);
   useEffect(() => subscribe(WatchSpend, () => ({}), { next: ({ spend }) => setSummary(spend) }), []);
   const chosen = choice();
-  // The summary is sent when a cost begins or ends: then the report is out of date, too.
-  const { loaded, names, problem, reload } = useReport(chosen, summary?.cursor);
+  // The summary is sent when a cost begins or ends, up to once a second: then the report is out of date, too. A report of a
+  // large project takes longer than that, and is not begun anew before it is there.
+  const cursor = useThrottled(summary?.cursor, REPORT_INTERVAL);
+  const { loaded, names, problem, reload } = useReport(chosen, cursor);
   return (
     <div class="view costs">
       <header class="view-head">
@@ -56,8 +61,8 @@ export function CostsView() {
         </div>
       )}
       {loaded && <Billed report={loaded.report} reload={reload} />}
-      <Budgets cursor={summary?.cursor} />
-      <Quotas cursor={summary?.cursor} />
+      <Budgets cursor={cursor} />
+      <Quotas cursor={cursor} />
     </div>
   );
 }
