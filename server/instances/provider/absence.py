@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 import structlog
-from sqlalchemy import ColumnElement, and_, not_, select
+from sqlalchemy import ColumnElement, and_, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
@@ -61,8 +61,9 @@ def report_mass(missing: int, known: int) -> None:
 
 
 def is_known_gone() -> ColumnElement[bool]:
-    """The rows whose machines were confirmed to be gone."""
-    return and_(Instance.status == InstanceStatus.FAILED, Instance.failure_code == GONE_AT_PROVIDER)
+    """The rows whose machines were confirmed to be gone, also while a start makes another one, or waits for it."""
+    is_replaced = and_(Instance.status == InstanceStatus.STARTING, Instance.novita_status == "removed")
+    return or_(and_(Instance.status == InstanceStatus.FAILED, Instance.failure_code == GONE_AT_PROVIDER), is_replaced)
 
 
 async def note_missing(session: AsyncSession, instance_id: UUID, machine: str) -> timedelta:

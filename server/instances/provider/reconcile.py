@@ -69,7 +69,9 @@ class ReconcileRow:
 
     @property
     def is_known_gone(self) -> bool:
-        return self.failure_code == GONE_AT_PROVIDER
+        """As `absence.is_known_gone`."""
+        is_replaced = self.status == InstanceStatus.STARTING and self.novita_status == "removed"
+        return self.failure_code == GONE_AT_PROVIDER or is_replaced
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,12 @@ from tests.server.market.waiters import waiting as waiting_create
 from tests.server.recovery.test_recovery import RECOVERIES, reclaim, see
 from tests.server.recovery.test_replacement import notify
 from tests.server.recovery.test_replacement import ready as ready_to_replace
+from tests.server.recovery.test_steps import gone
 from tests.server.spend.test_budgets import budget, usage
 from tests.support.accounting import machines_unaccounted
 from tests.support.lifecycle import START, cancel, hasten
 from tests.support.machines import start_outside
+from tests.support.world import World
 
 __all__ = ["market"]
 
@@ -51,12 +53,15 @@ async def waiting(market: Market, recovery: Recovery = RELOCATE, **fields: Any) 
     await stock(market, 0)
     await world.configure()  # without a catalogue that is older than the stock
     await see(world)
+    await waits_for_capacity(world, accepted.instance.id)
+    return accepted.instance.id, machine
 
+
+async def waits_for_capacity(world: World, instance_id: UUID) -> None:
     async def is_waiting() -> bool:
-        return (await world.instance(accepted.instance.id))["status_reason"] == "WAITING_FOR_CAPACITY"
+        return (await world.instance(instance_id))["status_reason"] == "WAITING_FOR_CAPACITY"
 
     await world.work_until(is_waiting)
-    return accepted.instance.id, machine
 
 
 async def the_wait(market: Market) -> asyncpg.Record:
@@ -205,3 +210,30 @@ async def test_replacement_takes_no_offer_that_an_older_operation_waits_for(mark
     await world.execute(later, older.instance.id, timedelta(0))
     await work(market)
     assert (await world.instance(older.instance.id))["novita_id"] is not None
+
+
+async def test_lost_machines_of_what_waits_are_no_mass_disappearance(market: Market):
+    """They are known to be gone: nobody looks for them, and others are compared as before."""
+    world = market.world
+    await market.poll()
+    order: dict[str, Any] = {"product_name": NAME, "regions": (REGION,), "billing": "SPOT", "recovery": RELOCATE}
+    created = [await world.create(f"one-{number}", **order) for number in range(4)]
+    for each in created:
+        await world.work_until_status(each.instance.id, S.READY)
+    await stock(market, 0)
+    await world.configure()
+    machines = [(await world.instance(each.instance.id))["novita_id"] for each in created]
+
+    for each, machine in zip(created[:3], machines, strict=False):
+        await gone(world, each.instance.id, machine)
+        await stock(market, 0)  # the place of the lost machine is not for sale
+        await waits_for_capacity(world, each.instance.id)
+
+    assert await world.value("SELECT count(*) FROM capacity_wait WHERE job_id IS NULL") == 3
+    looks = world.calls("GET /gpu/instance")
+    events = await world.event_types(created[0].instance.id)
+    for _ in range(2):
+        await world.execute("UPDATE instance SET missing_since = missing_since - interval '1 hour'")
+        await reconcile(world.database, world.novita, gone_grace=world.settings.gone_grace)
+    assert await world.value("SELECT count(*) FROM capacity_wait WHERE job_id IS NULL") == 3
+    assert (world.calls("GET /gpu/instance"), await world.event_types(created[0].instance.id)) == (looks, events)
