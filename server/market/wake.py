@@ -32,10 +32,11 @@ SUITS = """
     AND offer.price_e5 IS NOT NULL AND offer.is_listed
 """
 IS_CHEAP = "(waiting.max_price_e5 IS NULL OR offer.price_e5 <= waiting.max_price_e5)"
-# A start that its host has refused is tried again after a while, or when its offer has changed.
+# A start that its host has refused is tried again after a while, or when its offer has changed. Nothing is blocked for
+# longer than minutes: a later end was written before the clock was set back.
 IS_ADMITTED = """
     (waiting.blocked_until IS NULL OR waiting.blocked_until <= clock_timestamp()
-     OR offer.changed_at > waiting.refused_at)
+     OR waiting.blocked_until > clock_timestamp() + interval '10 minutes' OR offer.changed_at > waiting.refused_at)
 """
 FITS = f"{SUITS} AND {IS_CHEAP} AND {IS_ADMITTED}"
 IS_ASLEEP = "waiting.job_id IS NULL"  # one whose time is over ends when it is woken

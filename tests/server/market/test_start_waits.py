@@ -186,6 +186,25 @@ async def test_start_that_its_host_refuses_blocks_no_other_and_is_tried_again_la
     assert (operation["status"], market.world.calls(START)) == ("SUCCEEDED", 4)
 
 
+async def test_start_that_its_host_refuses_is_tried_again_after_the_clock_was_set_back(market: Market):
+    await market.poll()
+    instance_id = await exited(market)
+    market.world.faults(Fault(FaultKind.ERROR, (START,), times=2, status=400, reason="INSUFFICIENT_RESOURCE"))
+    accepted = await start(market, instance_id)
+    await stock(market, 5)
+    await work(market)
+    await stock(market, 5)  # as before
+    assert (await market.world.work_once(), market.world.calls(START)) == (0, 2)
+
+    moved = "blocked_until = blocked_until + interval '1 day', refused_at = refused_at + interval '1 day'"
+    await market.world.execute(f"UPDATE capacity_wait SET {moved}")
+    await stock(market, 5)
+    await work(market)
+
+    operation = await market.world.operation(accepted.operation.id)
+    assert (operation["status"], market.world.calls(START)) == ("SUCCEEDED", 3)
+
+
 async def test_start_that_its_host_refuses_blocks_no_new_request(market: Market):
     """It can't have what is offered, so nothing is left to it, until the offer changes."""
     await market.poll()
