@@ -16,7 +16,8 @@ import structlog
 
 from server.clock import now
 from server.errors import NovitaError, ProviderError, ValidationFailed
-from server.instances.provider.arrivals import Arrivals, SmallProjects
+from server.instances.provider.arrivals import Arrivals
+from server.instances.provider.few_machines import SINGLE_POLLS_MAX, SinglePolls, SmallProjects
 from server.instances.provider.poll_request import (
     FIRST_END_LOOK,
     EndLooks,
@@ -28,7 +29,6 @@ from server.instances.provider.poll_request import (
     Wake,
     has_no_addresses,
 )
-from server.instances.provider.single_polls import SINGLE_POLLS_MAX, SinglePolls
 from server.instances.provider.states import MachineState, state_of
 from server.instances.provider.sweep_schedule import SweepSchedule
 from server.novita.client import NovitaClient
@@ -51,7 +51,7 @@ OVERDUE_MAX = 3.0  # seconds; one that is later than this is not waited for any 
 RETRY_DELAY_MAX = 30.0  # seconds that NotYet asks for at most
 FEW_RETRY_DELAY_MAX = 2.5
 CONCURRENT_GETS = 16
-END_PAGE_TIMEOUT = 5.0  # seconds until the page that was to show an end is not waited for any more
+END_PAGE_SOONER = 5.0  # seconds; a page that is due so soon is read now if it shows an end
 
 
 class InstancePoller:
@@ -95,8 +95,7 @@ class InstancePoller:
         block a slot for other jobs. With `newer_than`, an entry of a page that was read after that time serves as well:
         while pages are read all the time for a large fleet, no client has to call twice. Without `needs_addresses` a
         page that lacks the addresses of a running machine is enough. `is_urgent`, for an end: look soon; `leaves_list`,
-        if no page shows that end. With a `kind`, a page is read when such machines usually run, for projects with few
-        on the move.
+        if no page shows it. With a `kind`, a page is read when such machines usually run, where few are on the move.
         """
         request = self._requests.get(client)
         if request is None and newer_than is not None:
@@ -135,18 +134,19 @@ class InstancePoller:
         return request.result()
 
     async def _look_at_end(self, novita_id: str) -> None:
-        """By a page if others wait for one: it costs as much as a look, and is in the place of the next page."""
+        """By a page if others wait for one that is due soon: it costs as much, and is in the place of that page."""
         request = next(iter(self._open.get(novita_id, ())), None)
         if request is not None and self._is_shown_by_next_page(request):
             self._schedule.ask_now()
-            await request.wait(END_PAGE_TIMEOUT)
+            await request.wait(END_PAGE_SOONER)
         if request is not None and not request.done.is_set():
             await self._poll_singly([novita_id])
         await self._followers.wake()
 
     def _is_shown_by_next_page(self, request: PollRequest) -> bool:
         is_listed = not request.leaves_list and self.pages.find(request.novita_id) is not None
-        return is_listed and len(self._open) > 1 and self._schedule.calls == 1 and not self._is_sweeping
+        is_due_soon = not self._is_sweeping and self._schedule.left < END_PAGE_SOONER
+        return is_listed and is_due_soon and len(self._open) > 1 and self._schedule.calls == 1
 
     async def close(self) -> None:
         await self._end_looks.close()

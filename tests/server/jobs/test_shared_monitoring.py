@@ -4,7 +4,7 @@ import asyncio
 import time
 
 from server.enums import InstanceStatus
-from server.instances.provider.single_polls import SINGLE_POLL_BURST, SINGLE_POLLS_MAX
+from server.instances.provider.few_machines import SINGLE_POLL_BURST, SINGLE_POLLS_MAX
 from server.queue.kinds import MonitorInstance, MonitorStartup
 from tests.support.machines import SINGAPORE_ID, make_machine, make_running
 from tests.support.waiting import until

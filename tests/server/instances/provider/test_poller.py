@@ -10,9 +10,9 @@ import pytest
 
 from server.clock import new_id, now
 from server.errors import NovitaError, ProviderNotFound, ValidationFailed
+from server.instances.provider.few_machines import SINGLE_POLL_BURST, SINGLE_POLLS_MAX
 from server.instances.provider.poll_request import FIRST_END_LOOK
 from server.instances.provider.poller import InstancePoller, NotYet
-from server.instances.provider.single_polls import SINGLE_POLL_BURST, SINGLE_POLLS_MAX
 from server.instances.provider.sweep_schedule import SLACK
 from server.novita.client import NovitaClient
 from server.novita.models import RemoteInstance
@@ -285,13 +285,16 @@ async def test_an_end_is_confirmed_with_the_calls_of_ends_and_its_client_is_woke
 @pytest.fixture
 def lasting(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was polled, or shown by a page, stays so, however slow this machine is."""
-    monkeypatch.setattr("server.instances.provider.single_polls.MOVING_SECONDS", 3600.0)
+    monkeypatch.setattr("server.instances.provider.few_machines.MOVING_SECONDS", 3600.0)
     monkeypatch.setattr("server.instances.provider.poll_request.PAGE_TTL", timedelta(hours=1))
 
 
 @pytest.mark.usefixtures("lasting")
-async def test_a_page_shows_an_end_to_its_client_and_is_in_the_place_of_the_next_page(world: World):
+async def test_a_page_shows_an_end_to_its_client_and_is_in_the_place_of_the_next_page(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
     """A look at the one machine would cost as much, and the next page would be read all the same."""
+    monkeypatch.setattr("server.instances.provider.poller.END_PAGE_SOONER", 3600.0)
     ids = await make_running(world, 12)
     priorities = list[CallPriority]()
 
@@ -321,10 +324,17 @@ async def test_a_page_shows_an_end_to_its_client_and_is_in_the_place_of_the_next
 
 
 @pytest.mark.usefixtures("lasting")
-async def test_an_end_that_no_other_machine_waits_beside_costs_one_look(world: World):
+@pytest.mark.parametrize(("soon", "others"), [(3600.0, 0), (0.0, 1)], ids=["no other waits", "the page is not due"])
+async def test_an_end_that_no_page_is_due_for_costs_one_look(
+    world: World, monkeypatch: pytest.MonkeyPatch, soon: float, others: int
+):
+    monkeypatch.setattr("server.instances.provider.poller.END_PAGE_SOONER", soon)
     ids = await make_running(world, 12)
     poller = InstancePoller(cast("NovitaClient", Spare(world, is_spare=False)), calls_per_minute=1)
     await asyncio.gather(*(_until_seen(poller, each) for each in ids))
+    for each in ids[1 : 1 + others]:
+        with pytest.raises(NotYet):
+            await poller.poll(each, client=each)
     await stop_outside(world, ids[0])
     before, looks = world.calls(LIST), world.calls(GET)
 

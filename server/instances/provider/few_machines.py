@@ -1,10 +1,14 @@
-"""Whether machines may be polled one by one, at once: only while no more than a handful move."""
+"""Few machines on the move: in all, they are polled one by one; of a project, a page is read when they are expected."""
 
 import time
+from uuid import UUID
 
 from server.batching import TokenBucket
-from server.instances.provider.arrivals import MOVING_SECONDS
 
+MACHINES_MAX = 3
+# A machine counts as moving for so many seconds after it was last polled.
+MOVING_SECONDS = 10.0
+PROJECTS_MAX = 10_000
 # So many are polled one by one while the bucket has tokens; fewer while other calls wait for the rate limit.
 SINGLE_POLLS_MAX = 5
 SINGLE_POLLS_MAX_IF_BUSY = 2
@@ -12,8 +16,32 @@ SINGLE_POLL_BURST = 10.0
 SINGLE_RATE_SHARE = 0.5
 
 
+class SmallProjects:
+    """Which projects have few machines on the move."""
+
+    def __init__(self) -> None:
+        self._moving: dict[UUID, dict[str, float]] = {}
+
+    def note(self, project_id: UUID, novita_id: str) -> None:
+        """A machine of the project moves."""
+        at = time.monotonic()
+        if project_id not in self._moving and len(self._moving) >= PROJECTS_MAX:
+            self._moving = {
+                id: each for id, each in self._moving.items() if max(each.values(), default=0) > at - MOVING_SECONDS
+            }
+        self._moving.setdefault(project_id, {})[novita_id] = at
+
+    def is_small(self, project_id: UUID) -> bool:
+        """Whether it has a few machines on the move and no more."""
+        at = time.monotonic()
+        moving = {id: polled for id, polled in self._moving.get(project_id, {}).items() if polled > at - MOVING_SECONDS}
+        self._moving[project_id] = moving
+        return 0 < len(moving) <= MACHINES_MAX
+
+
 class SinglePolls:
-    """A burst of creates would spend as many calls on looking as on creating. `limit` is in calls a second."""
+    """Whether machines may be polled one by one, at once: a burst of creates would spend as many calls on looking as on
+    creating. `limit` is in calls a second."""
 
     def __init__(self, limit: float) -> None:
         self._tokens = TokenBucket(SINGLE_RATE_SHARE * limit, SINGLE_POLL_BURST, time.monotonic())
