@@ -11,7 +11,7 @@ CODES = (
     ErrorCode("UNKNOWN_HOST", "The Host header is not one of this server's names.", "Add the name to ALLOWED_HOSTS."),
     ErrorCode("BAD_REQUEST", "The document, its variables or the HTTP request is malformed.", "Correct the request."),
     ErrorCode("UNSUPPORTED_MEDIA_TYPE", "The body is not JSON in UTF-8.", "Send application/json, uncompressed."),
-    ErrorCode("BODY_TOO_LARGE", "The body is larger than the limit.", "Send a smaller request."),
+    ErrorCode("BODY_TOO_LARGE", "The body is too large, or in too many small chunks.", "Send less, or larger chunks."),
     ErrorCode("HEAD_TOO_LARGE", "The URL or the headers are too large.", "Send the document in the body of a POST."),
     ErrorCode("REQUEST_TIMEOUT", "The request did not arrive in time.", "Send it again.", retryable=True),
     ErrorCode("METHOD_NOT_ALLOWED", "Only GET and POST are served.", "Use POST."),
