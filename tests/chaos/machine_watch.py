@@ -38,7 +38,14 @@ DISKS = """
     FROM instance WHERE novita_id IS NOT NULL
 """
 RECONCILE_NOW = "UPDATE job_schedule SET next_at = now() WHERE kind = 'RECONCILE'"
-AWAY = (aiohttp.ClientError, TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+AWAY = (
+    aiohttp.ClientError,
+    TimeoutError,
+    OSError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+)
 # What changes from sample to sample in the sentence about one machine.
 STATE_IN_BRACKETS = re.compile(r" \([^)]*\)")
 
