@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 
 from pilotlight_client import AsyncPilotlight, NotFound, OperationFailed, Refused, WaitTimedOut
@@ -114,7 +114,7 @@ async def use_market(client: AsyncPilotlight) -> None:
 async def receive_webhook() -> None:
     """What a receiver does with the headers and the body of a request."""
     secret = "whsec_" + base64.b64encode(b"of the project, by rotateWebhookSecret").decode()
-    body, at = '{"type": "instance.ready"}', datetime.now(UTC)
+    body, at = '{"type": "instance.ready"}', datetime.now(timezone.utc)
     signature = Webhook(secret).sign("msg_1", at, body)
     headers = {"webhook-id": "msg_1", "webhook-timestamp": str(int(at.timestamp())), "webhook-signature": signature}
     client = AsyncPilotlight()
