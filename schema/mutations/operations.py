@@ -1,5 +1,6 @@
 """Mutations: cancelOperation, retryOperation."""
 
+from dataclasses import replace
 from typing import Annotated
 
 import strawberry
@@ -12,6 +13,7 @@ from schema.permissions import mutation
 from schema.types.instance import Instance
 from schema.types.operation import Operation
 from server.instances.commands import cancel, retry
+from server.recovery.relocation import Wanted, highest_price
 
 
 @strawberry.input(description="The operation to cancel.")
@@ -75,5 +77,11 @@ class OperationMutations:
             by=info.context.caller,
             key=input.idempotency_key,
             expected_version=input.expected_version,
+            highest_price=lambda instance, failed, steps: highest_price(
+                info.context.services.catalog,
+                instance,
+                steps,
+                replace(Wanted.of(failed, within=info.context.caller.limits.regions), highest_price_e5=None),
+            ),
         )
         return RetryOperationPayload.of(accepted, info)

@@ -1,9 +1,10 @@
 """Tries a failed create, start or delete again under the same instance.
 
 A create whose machine exists is not sent again: that machine is started, or monitored if it runs. Another machine is
-created only once it is certain that there is none.
+created only once it is certain that there is none. A start by steps that made none takes its steps again.
 """
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from server.auth.caller import Caller
 from server.clock import now
 from server.db.database import Database
 from server.db.tables import Instance, Operation
-from server.enums import InstanceStatus, OperationKind, OperationStatus
+from server.enums import InstanceStatus, OperationKind, OperationStatus, StartStep
 from server.errors import Invalid, NotFound, Refused
 from server.idempotency import IdempotentRequest, key_problems
 from server.instances import attempts, operations, transitions
@@ -27,7 +28,7 @@ from server.instances.idempotency import Accepted, run_once
 from server.instances.limits.spec import read, seconds_to_end
 from server.instances.provider.absence import GONE_AT_PROVIDER
 from server.instances.queries import operations as reads
-from server.instances.status import VERBS, has_machine
+from server.instances.status import VERBS, has_machine, start_by
 from server.market.wait_draft import WANTED as WAIT
 from server.market.wait_draft import WaitDraft, wish_of
 from server.queue.enqueue import enqueue
@@ -37,6 +38,8 @@ from server.spend.admission import Want, admit
 RETRIED = (OperationKind.CREATE, OperationKind.START, OperationKind.DELETE)
 # A machine that failed its checks runs, and one that failed to start may be started again.
 START_AGAIN = replace(VERBS[OperationKind.START], sources=frozenset({InstanceStatus.EXITED, InstanceStatus.FAILED}))
+# Of a start by steps: which, and where another machine may be.
+OF_THE_STEPS = ("steps", "regions", "on_demand_after")
 # What the row has of the machine that is gone.
 OF_THE_MACHINE = (
     "novita_id",
@@ -52,10 +55,22 @@ OF_THE_MACHINE = (
 )
 
 
+HighestPrice = Callable[[Instance, Operation, Sequence[StartStep]], Awaitable[int]]
+
+
 async def retry_operation(
-    database: Database, operation_id: UUID, *, by: Caller, key: str | None = None, expected_version: int | None = None
+    database: Database,
+    operation_id: UUID,
+    *,
+    by: Caller,
+    key: str | None = None,
+    expected_version: int | None = None,
+    highest_price: HighestPrice | None = None,
 ) -> Accepted:
-    """Accept a new operation that does what a failed one did not. Raises Refused if that is not possible."""
+    """Accept a new operation that does what a failed one did not. Raises Refused if that is not possible.
+
+    `highest_price` is what a start by steps may cost per hour; without it, as much as its machine.
+    """
     problems = list(key_problems(key))
     if problems:
         raise Invalid(problems)
@@ -63,6 +78,7 @@ async def retry_operation(
     if expected_version is not None:
         fields["expected_version"] = expected_version
     request = IdempotentRequest.of(by, key, "retryOperation", fields)
+    price_e5 = None if highest_price is None else await _price(database, operation_id, by, highest_price)
 
     async def write(session: AsyncSession, new_id: UUID) -> Accepted:
         failed = await reads.get_operation(session, operation_id, by=by)
@@ -83,18 +99,41 @@ async def retry_operation(
         )
         if failed.kind == OperationKind.CREATE and _is_without_machine(instance):
             return await _create_again(session, instance, new_id, request, usual=usual, failed=failed, limits=limits)
+        steps = _steps_again(failed, instance)
+        orders = {name: failed.wanted[name] for name in OF_THE_STEPS if steps and name in failed.wanted}
         return await begin_verb(
             session,
-            START_AGAIN,
+            start_by(steps, instance) if steps else START_AGAIN,
             instance,
             by=by.token_id,
             operation_id=new_id,
             usual=usual,
             changes=limits,
-            wanted=_wait_again(failed),
+            wanted=orders | _wait_again(failed),
+            highest_price_e5=price_e5,
         )
 
     return await run_once(database, request, write)
+
+
+async def _price(database: Database, operation_id: UUID, by: Caller, highest_price: HighestPrice) -> int | None:
+    """Read before the transaction, because the provider may have to be called."""
+    async with database.read() as session:
+        failed = await reads.get_operation(session, operation_id, by=by)
+        instance = None if failed is None else await session.get(Instance, failed.instance_id)
+    if failed is None or instance is None:
+        return None
+    steps = _steps_again(failed, instance)
+    return await highest_price(instance, failed, steps) if steps else None
+
+
+def _steps_again(failed: Operation, instance: Instance) -> tuple[StartStep, ...]:
+    """None if the provider has accepted a step, or the machine may run: it is started, or followed, then."""
+    may_run = failed.asked_at is not None or instance.status != InstanceStatus.EXITED
+    if failed.kind != OperationKind.START or (may_run and has_machine(instance)):
+        return ()
+    steps = tuple(StartStep(each) for each in failed.wanted.get("steps", ()))
+    return () if steps == (StartStep.SAME,) else steps
 
 
 async def _refuse(session: AsyncSession, failed: Operation) -> None:

@@ -9,6 +9,7 @@ import pytest
 from server.enums import Billing, InstanceStatus, OperationKind, StartStep
 from server.errors import IllegalTransition, Invalid, NotCancellable
 from server.instances.commands.lifecycle import Target, accept
+from server.instances.commands.retry import retry_operation
 from server.instances.drafts import StartDraft
 from server.instances.idempotency import Accepted
 from server.instances.provider.reconcile import reconcile
@@ -19,10 +20,12 @@ from server.simulator import lifecycle
 from server.simulator.faults import Fault, FaultKind
 from tests.server.recovery.test_machines import machines_of
 from tests.support.accounting import machines_unaccounted
+from tests.support.api import Api
 from tests.support.lifecycle import MIGRATE, START, Dying, cancel, hasten, rescue
-from tests.support.world import World
+from tests.support.world import CREATE, World
 
 S = InstanceStatus
+RETRY = "mutation ($id: ID!) { retryOperation(input: {id: $id}) { operation { id } errors { code message } } }"
 ALL = (StartStep.SAME, StartStep.MIGRATE, StartStep.RELOCATE)
 
 
@@ -175,6 +178,51 @@ async def test_failed_relocation_of_a_lost_machine_leaves_it_known_to_be_gone(wo
     assert operation["status"] == "FAILED"
     row = await world.instance(instance_id)
     assert (row["status"], row["failure_code"], row["novita_id"]) == (S.FAILED, "GONE_AT_PROVIDER", old)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_failed_start_by_steps_takes_its_steps_again(world: World, is_lost: bool):
+    instance_id, old = await stopped(world)
+    cluster = cluster_of(world, old)
+    if is_lost:
+        await gone(world, instance_id, old)
+    world.stock("*", 0)
+    failed = await world.work_until_over((await start(world, instance_id)).operation.id)
+    assert (failed["status"], failed["error_retryable"]) == ("FAILED", True)
+    before = await taken(world, instance_id)
+    world.stock("*", 10)
+    world.stock(cluster, 0)
+    await world.configure()
+
+    again = await retry_operation(
+        world.database,
+        failed["id"],
+        by=world.caller,
+        highest_price=lambda row, _failed, steps: highest_price(world.catalog, row, steps, Wanted()),
+    )
+
+    await world.work_until_over(again.operation.id)
+    assert await taken(world, instance_id) == before * 2
+    row = await world.instance(instance_id)
+    assert (row["status"], row["novita_id"] != old) == (S.READY, True)
+
+
+async def test_retry_by_the_api_is_admitted_at_the_dearest_candidate(api: Api):
+    world = api.world
+    instance_id, _ = await stopped(world)
+    refusal = Fault(FaultKind.ERROR, (START, MIGRATE, CREATE), status=400, reason="INSUFFICIENT_RESOURCE")
+    world.faults(refusal)
+    failed = await world.work_until_over((await start(world, instance_id)).operation.id)
+    world.faults()
+
+    answer = (await api.ask(RETRY, id=f"op_{failed['id'].hex}")).data["retryOperation"]
+
+    assert (failed["status"], answer["errors"]) == ("FAILED", [])
+    again = await world.operation(UUID(answer["operation"]["id"].removeprefix("op_")))
+    assert (again["wanted"], again["reserved_price_e5"]) == (failed["wanted"], failed["reserved_price_e5"])
+    assert (await world.work_until_over(again["id"]))["status"] == "SUCCEEDED"
+    await world.delete(instance_id)
+    await world.work_until_status(instance_id, S.DELETED)
 
 
 @pytest.mark.parametrize("recovery", [None, Recovery(allow_data_loss=True)])
