@@ -1,6 +1,6 @@
 """DataLoaders, one per relation and request: the children of a list cost one query."""
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
@@ -240,10 +240,18 @@ class Loaders:
         return [by_id.get(id) for id in ids]
 
     @_loader
-    async def volume_holders(self, volume_ids: list[UUID]) -> list[list[UUID]]:
-        """Ids of the living instances that have each volume."""
+    async def volume_holders(self, volume_ids: list[UUID]) -> list[list[InstanceRow]]:
+        """The living instances that have each volume, of those that the caller sees."""
         pairs = await self._database.raw.fetch(READ_HOLDERS, volume_ids)
-        return [[each["instance_id"] for each in pairs if each["volume_id"] == id] for id in volume_ids]
+        by_id: Mapping[UUID, InstanceRow] = {}
+        if pairs:
+            ids = list({each["instance_id"] for each in pairs})
+            by_id = await fast_page.by_ids(self._database, ids, by=self._caller)
+        holders: dict[UUID, list[InstanceRow]] = {id: [] for id in volume_ids}
+        for volume_id, instance_id in pairs:
+            if instance_id in by_id:
+                holders[volume_id].append(by_id[instance_id])
+        return [holders[id] for id in volume_ids]
 
     @_loader
     async def token(self, ids: list[UUID]) -> list[TokenRow | None]:

@@ -1,6 +1,7 @@
 """Types: Role, Project, Token, Viewer, AuditEvent."""
 
 from datetime import datetime, timedelta
+from operator import attrgetter
 from uuid import UUID
 
 import strawberry
@@ -9,6 +10,7 @@ from schema import ids
 from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
+from schema.loaded import Loaded
 from schema.pagination import CountedConnection, Edge
 from schema.types.lifetime import LifetimePolicy
 from schema.types.spend.budget import Budget
@@ -65,6 +67,14 @@ class Project(Node):
         return convert(cls, row, row_id=row.id, id=strawberry.ID(ids.format_id(ids.PROJECT, row.id)))
 
 
+_ALLOWANCE = attrgetter("token_allowance")
+_TOKEN_ROW_ID = attrgetter("token_row_id")
+OWN_BUDGET = Loaded(
+    _ALLOWANCE, _TOKEN_ROW_ID, lambda own: None if own[0] is None else Budget.of(own[0]), is_shared=True
+)
+OWN_QUOTA = Loaded(_ALLOWANCE, _TOKEN_ROW_ID, lambda own: None if own[1] is None else Quota.of(own[1]), is_shared=True)
+
+
 @strawberry.type(description="What a token may do at most; null is no limit.")
 class TokenLimits:
     token_row_id: strawberry.Private[UUID]
@@ -76,15 +86,19 @@ class TokenLimits:
         description="Whether the instances of other tokens are hidden from it, and their operations, events and costs."
     )
 
-    @strawberry.field(description="What it may spend: the oldest budget of its own. updateBudget changes it.")
+    @strawberry.field(
+        description="What it may spend: the oldest budget of its own. updateBudget changes it.",
+        metadata=OWN_BUDGET.metadata,
+    )
     async def budget(self, info: Info) -> Budget | None:
-        row, _ = await info.context.loaders.token_allowance.load(self.token_row_id)
-        return None if row is None else Budget.of(row)
+        return await OWN_BUDGET.load(self, info)
 
-    @strawberry.field(description="How many machines it may have at once, at which price. setQuota changes it.")
+    @strawberry.field(
+        description="How many machines it may have at once, at which price. setQuota changes it.",
+        metadata=OWN_QUOTA.metadata,
+    )
     async def quota(self, info: Info) -> Quota | None:
-        _, row = await info.context.loaders.token_allowance.load(self.token_row_id)
-        return None if row is None else Quota.of(row)
+        return await OWN_QUOTA.load(self, info)
 
     @classmethod
     def of(cls, row: tables.TokenLike) -> "TokenLimits":

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from schema import ids
 from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
+from schema.loaded import Loaded
 from schema.pagination import CountedConnection, Edge, ListConnection
 from schema.types.money import Money
 from schema.types.operation import HELP
@@ -57,6 +59,15 @@ class VolumeFailure:
         return help_of(self.code)
 
 
+def _instances(rows: Sequence[tables.InstanceRow]) -> "list[Instance]":
+    from schema.lazy_instance import LazyInstance  # noqa: PLC0415 - the two types refer to each other
+
+    return [LazyInstance(row) for row in rows]
+
+
+HOLDERS = Loaded(attrgetter("volume_holders"), attrgetter("row_id"), _instances)
+
+
 @strawberry.type(description="A network volume: a disk in one region that outlives the instances that mount it.")
 class Volume(Node):
     row_id: strawberry.Private[UUID]
@@ -74,14 +85,9 @@ class Volume(Node):
     created_at: datetime = strawberry.field(description="Creation time.")
     updated_at: datetime = strawberry.field(description="Time of the last change.")
 
-    @strawberry.field(description="Instances that have it, also stopped ones.")
+    @strawberry.field(description="Instances that have it, also stopped ones.", metadata=HOLDERS.metadata)
     async def attached_to(self, info: Info) -> list[Annotated["Instance", strawberry.lazy("schema.types.instance")]]:
-        from schema.types.instance import Instance  # noqa: PLC0415 - the two types refer to each other
-
-        rows = await info.context.loaders.instance.load_many(
-            await info.context.loaders.volume_holders.load(self.row_id)
-        )
-        return [Instance.of(row) for row in rows if row is not None]
+        return await HOLDERS.load(self, info)
 
     @classmethod
     def of(cls, row: tables.VolumeLike) -> "Volume":

@@ -1,7 +1,9 @@
 """Types of budgets."""
 
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
+from operator import attrgetter
 from uuid import UUID
 
 import strawberry
@@ -10,6 +12,7 @@ from schema import ids
 from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
+from schema.loaded import Loaded
 from schema.pagination import CountedConnection, Edge
 from schema.types.money import Money, money
 from schema.types.spend.scope import BudgetScope
@@ -74,6 +77,15 @@ class LabelRule:
         return cls(key=stored.key, values=values, negated=stored.is_not)
 
 
+def _amount(show: Callable[[Usage], int]) -> Loaded:
+    return Loaded(attrgetter("budget_usage"), attrgetter("row_id"), lambda usage: money(show(usage)), is_shared=True)
+
+
+SPENT = _amount(attrgetter("spent"))
+COMMITTED = _amount(attrgetter("committed"))
+RESERVED = _amount(attrgetter("reserved"))
+
+
 @strawberry.type(description="A limit of what may be spent in a period: see docs/spend.md.")
 class Budget(Node):
     row_id: strawberry.Private[UUID]
@@ -90,20 +102,23 @@ class Budget(Node):
     )
     created_at: datetime = strawberry.field(description="Creation time.")
 
-    @strawberry.field(description="What was paid for in this period so far.")
+    @strawberry.field(description="What was paid for in this period so far.", metadata=SPENT.metadata)
     async def spent(self, info: Info) -> Money:
-        return money((await self.usage(info)).spent)
+        return await SPENT.load(self, info)
 
     @strawberry.field(
         description="What the machines that are paid for now may still cost: until their hard end, without one for the "
-        "next hour (BUDGET_HORIZON), and not past the end of the period."
+        "next hour (BUDGET_HORIZON), and not past the end of the period.",
+        metadata=COMMITTED.metadata,
     )
     async def committed(self, info: Info) -> Money:
-        return money((await self.usage(info)).committed)
+        return await COMMITTED.load(self, info)
 
-    @strawberry.field(description="The same for accepted creates and starts without a paid machine yet.")
+    @strawberry.field(
+        description="The same for accepted creates and starts without a paid machine yet.", metadata=RESERVED.metadata
+    )
     async def reserved(self, info: Info) -> Money:
-        return money((await self.usage(info)).reserved)
+        return await RESERVED.load(self, info)
 
     @strawberry.field(description="What is left of the limit; at least 0.")
     async def remaining(self, info: Info) -> Money:

@@ -1,6 +1,9 @@
 """Types of quotas."""
 
+from collections.abc import Callable
 from datetime import datetime
+from operator import attrgetter
+from typing import Any
 from uuid import UUID
 
 import strawberry
@@ -8,12 +11,22 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.ids import Node
+from schema.loaded import Loaded
 from schema.pagination import CountedConnection, Edge
 from schema.types.money import MICROS_PER_E5, Money, money
 from schema.types.spend.scope import BudgetScope
 from server.conversion import convert
 from server.db import tables
 from server.spend.quotas import QuotaUsage
+
+
+def _used(show: Callable[[QuotaUsage], Any]) -> Loaded:
+    return Loaded(attrgetter("quota_usage"), attrgetter("row_id"), show, is_shared=True)
+
+
+USED_INSTANCES = _used(attrgetter("instances"))
+USED_GPUS = _used(attrgetter("gpus"))
+USED_PRICE = _used(lambda usage: money(usage.price_e5 * MICROS_PER_E5))
 
 
 @strawberry.type(
@@ -30,20 +43,17 @@ class Quota(Node):
     )
     created_at: datetime = strawberry.field(description="Creation time.")
 
-    @strawberry.field(description="Instances that count now.")
+    @strawberry.field(description="Instances that count now.", metadata=USED_INSTANCES.metadata)
     async def used_instances(self, info: Info) -> int:
-        return (await self.usage(info)).instances
+        return await USED_INSTANCES.load(self, info)
 
-    @strawberry.field(description="GPUs that count now.")
+    @strawberry.field(description="GPUs that count now.", metadata=USED_GPUS.metadata)
     async def used_gpus(self, info: Info) -> int:
-        return (await self.usage(info)).gpus
+        return await USED_GPUS.load(self, info)
 
-    @strawberry.field(description="Price per hour that counts now.")
+    @strawberry.field(description="Price per hour that counts now.", metadata=USED_PRICE.metadata)
     async def used_price_per_hour(self, info: Info) -> Money:
-        return money((await self.usage(info)).price_e5 * MICROS_PER_E5)
-
-    async def usage(self, info: Info) -> QuotaUsage:
-        return await info.context.loaders.quota_usage.load(self.row_id)
+        return await USED_PRICE.load(self, info)
 
     @classmethod
     async def load(cls, info: Info, id: str) -> "Quota | None":

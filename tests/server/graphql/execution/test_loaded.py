@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from inspect import isawaitable
 from typing import Any
@@ -19,6 +19,7 @@ from schema.loaders import Loaders
 from schema.root import schema
 from server.auth.caller import Caller
 from server.db.database import Database
+from server.enums import Role
 from server.graphql.execution.encode import encoded
 from server.graphql.execution.executor import CompilingExecutor
 from tests.server.graphql.execution.test_compiler import operation_of
@@ -55,6 +56,37 @@ OFFER_ROWS = """
            timestamptz '2026-01-01 00:00Z'
     FROM generate_series(1, 300) AS n
 """
+OTHER_ROWS = (
+    """
+    INSERT INTO volume (id, project_id, name, region, cluster_id, size_gb, status, novita_id)
+    SELECT gen_random_uuid(), project_id, 'data-' || n, 'AS-SGP-02', 'as-sgp-2', 10, 'AVAILABLE', 'v' || n
+    FROM (SELECT DISTINCT project_id FROM token) AS project, generate_series(1, 15) AS n
+    """,
+    """
+    INSERT INTO volume_attachment
+    SELECT instance.id, volume.id, true
+    FROM instance JOIN volume ON instance.name = replace(volume.name, 'data', 'worker')
+    """,
+    """
+    INSERT INTO quota (id, project_id, label_key, label_value, max_gpus)
+    SELECT gen_random_uuid(), project_id, 'team', 't' || n, 100
+    FROM (SELECT DISTINCT project_id FROM token) AS project, generate_series(1, 12) AS n
+    """,
+    """
+    INSERT INTO budget (id, project_id, name, period, timezone, limit_micros, thresholds, action, exempt, horizon_s)
+    SELECT gen_random_uuid(), project_id, 'b' || n, 'MONTH', 'UTC', n, '[]', 'NOTIFY', '[]', 3600
+    FROM (SELECT DISTINCT project_id FROM token) AS project, generate_series(1, 12) AS n
+    """,
+    """
+    INSERT INTO token (id, project_id, name, role, hash, hint)
+    SELECT gen_random_uuid(), project_id, 't' || n, 'READER', decode(md5(n::text) || md5(n::text), 'hex'), 'abcd'
+    FROM (SELECT DISTINCT project_id FROM token) AS project, generate_series(1, 12) AS n
+    """,
+    """
+    INSERT INTO quota (id, project_id, token_id, max_gpus)
+    SELECT gen_random_uuid(), project_id, id, 5 FROM token WHERE name LIKE 't%'
+    """,
+)
 
 
 @dataclass
@@ -93,9 +125,11 @@ async def bench(new_database: DatabaseMaker) -> AsyncIterator[Bench]:
     async with a_simulator() as simulator, serving(url, simulator) as server:
         world = World(database, server.runtime.notifier, simulator)
         await world.open()
-        caller = await world.new_caller()
+        caller = replace(await world.new_caller(), role=Role.ADMIN)
         await fill(url, instances=30)
         await world.execute(OFFER_ROWS)
+        for each in OTHER_ROWS:
+            await world.execute(each)
         yield Bench(server, caller)
         await world.close()
     await database.close()
@@ -109,7 +143,11 @@ async def ids_of(bench: Bench) -> tuple[str, str]:
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 @pytest.mark.parametrize(
-    "name", ["FleetPage", "InstanceDetail", "Deliveries", "AwaitOperation", "nested", "offers", "refused"]
+    "name",
+    [
+        *("FleetPage", "InstanceDetail", "Deliveries", "AwaitOperation", "nested", "offers", "refused"),
+        *("VolumePage", "Volumes", "Quotas", "Budgets", "Tokens"),
+    ],
 )
 async def test_the_answer_is_that_of_the_library_alone(bench: Bench, name: str, times: int):
     instance_id, operation_id = await ids_of(bench)
@@ -120,6 +158,7 @@ async def test_the_answer_is_that_of_the_library_alone(bench: Bench, name: str, 
         "AwaitOperation": (EXAMPLES["AwaitOperation"], {"id": operation_id}),
         "nested": (NESTED, {"id": instance_id, "first": 1, "yes": True}),
         "offers": (OFFERS, {}),
+        **{each: (WEB[each], {}) for each in ("VolumePage", "Volumes", "Quotas", "Budgets", "Tokens")},
         "refused": (NESTED, {"id": instance_id, "first": 1000, "yes": False}),
     }[name]
     expected = await bench.run(StrawberryGraphQLCoreExecutionContext, text, variables)
