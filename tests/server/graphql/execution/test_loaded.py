@@ -192,6 +192,24 @@ async def test_a_failed_read_is_reported_as_by_the_library_and_not_repeated(
     assert calls == 3 * once
 
 
+@pytest.mark.parametrize("name", ["FleetPage", "Deliveries", "VolumePage", "Volumes", "Quotas", "Tokens", "offers"])
+async def test_no_item_of_a_list_is_left_to_the_library(bench: Bench, name: str, monkeypatch: pytest.MonkeyPatch):
+    left: set[str] = set()
+    execute_fields = CompilingExecutor.execute_fields
+
+    def noted(self: Any, parent_type: Any, *rest: Any) -> Any:
+        if self.compiles_all:  # from the second execution on
+            left.add(parent_type.name)
+        return execute_fields(self, parent_type, *rest)
+
+    instance_id, _ = await ids_of(bench)
+    variables = {"FleetPage": {"direction": "DESC"}, "Deliveries": {"id": instance_id}}.get(name, {})
+    monkeypatch.setattr(CompilingExecutor, "execute_fields", noted)
+    _, errors = await bench.run(CompilingExecutor, OFFERS if name == "offers" else WEB[name], variables, 2)
+    assert errors == []
+    assert not {each for each in left if each != "Query" and not each.endswith("Connection")}
+
+
 async def test_fields_of_one_loader_are_read_once(bench: Bench):
     with listening(bench.server) as statements:
         data, _ = await bench.run(CompilingExecutor, OFFERS, {})
