@@ -199,9 +199,8 @@ async def test_start_that_its_host_refuses_is_tried_again_after_the_clock_was_se
     moved = "blocked_until = blocked_until + interval '1 day', refused_at = refused_at + interval '1 day'"
     await market.world.execute(f"UPDATE capacity_wait SET {moved}")
     await stock(market, 5)
-    await work(market)
 
-    operation = await market.world.operation(accepted.operation.id)
+    operation = await market.world.work_until_over(accepted.operation.id)
     assert (operation["status"], market.world.calls(START)) == ("SUCCEEDED", 3)
 
 
