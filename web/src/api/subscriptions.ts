@@ -96,20 +96,29 @@ export function subscribe<Result, Variables>(
         return variables() as Record<string, unknown>;
       },
     };
-    stop = client.subscribe<Result>(payload, {
+    // One that ended with a result that has errors would go on beside its successor, and resume when the socket does.
+    let isEnded = false;
+    const end = (code: string, message: string) => {
+      if (isEnded) return;
+      isEnded = true;
+      unsubscribe();
+      ended(code, message);
+    };
+    const unsubscribe = client.subscribe<Result>(payload, {
       next: (result) => {
-        if (isOver) return;
+        if (isOver || isEnded) return;
         const error = result.errors?.[0];
-        if (error) return ended(String(error.extensions?.["code"] ?? "ERROR"), error.message);
+        if (error) return end(String(error.extensions?.["code"] ?? "ERROR"), error.message);
         failures = 0;
         if (result.data) handlers.next(result.data);
       },
       error: (reason) => {
         const error = Array.isArray(reason) ? (reason[0] as { message: string; extensions?: Record<string, unknown> }) : null;
-        if (error) ended(String(error.extensions?.["code"] ?? "ERROR"), error.message);
+        if (error) end(String(error.extensions?.["code"] ?? "ERROR"), error.message);
       },
-      complete: () => ended("RESUME", ""),
+      complete: () => end("RESUME", ""),
     });
+    stop = unsubscribe;
   };
 
   const ended = (code: string, message: string) => {
