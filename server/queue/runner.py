@@ -66,6 +66,18 @@ class AlreadyEnded:
     """Nothing left to write: the job was ended in its own transaction, or another worker has it."""
 
 
+class _LoggedId:
+    """A job's id for log lines. It is sealed when a line is written: most runs write none."""
+
+    __slots__ = ("_number", "_seals")
+
+    def __init__(self, seals: Seals, number: int) -> None:
+        self._seals, self._number = seals, number
+
+    def __repr__(self) -> str:
+        return self._seals.job_id(self._number)
+
+
 FINISHED = Finished()
 ENDED = AlreadyEnded()
 Result = Finished | AlreadyEnded | Reschedule
@@ -98,7 +110,10 @@ class Runner:
         counts.pickup.observe(job.waited)
         clear_contextvars()
         bind_contextvars(
-            job_id=self.seals.job_id(job.id), kind=job.kind, instance_id=job.instance_id, project_id=job.project_id
+            job_id=_LoggedId(self.seals, job.id),
+            kind=job.kind,
+            instance_id=job.instance_id,
+            project_id=job.project_id,
         )
         trace_parent = None if job.origin is None else job_origin.resume_origin(job.origin)
         counts.running += 1
