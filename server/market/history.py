@@ -35,7 +35,7 @@ class Availability:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OfferChange:
     product_id: str
     price_e5: int | None
     is_available: bool
@@ -113,11 +113,11 @@ async def read_buckets(
             "until": until,
         },
     )
-    changes = [Change(row.product_id, row.price_e5, row.is_available, row.at) for row in rows]
+    changes = [OfferChange(row.product_id, row.price_e5, row.is_available, row.at) for row in rows]
     return buckets_of(changes, since=since, until=until, length=length)
 
 
-def buckets_of(changes: Sequence[Change], *, since: datetime, until: datetime, length: timedelta) -> list[Bucket]:
+def buckets_of(changes: Sequence[OfferChange], *, since: datetime, until: datetime, length: timedelta) -> list[Bucket]:
     """`changes` are in order and begin with the states at `since`."""
     state: dict[str, int] = {}
     left = list(reversed(changes))
@@ -141,7 +141,7 @@ def buckets_of(changes: Sequence[Change], *, since: datetime, until: datetime, l
     return found
 
 
-def _apply(state: dict[str, int], change: Change) -> None:
+def _apply(state: dict[str, int], change: OfferChange) -> None:
     """The prices of what is available."""
     state.pop(change.product_id, None)
     if change.is_available and change.price_e5 is not None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from server.market import tape
-from server.market.history import Bucket, Change, buckets_of
+from server.market.history import Bucket, OfferChange, buckets_of
 from server.market.regions import record_regions
 from server.market.segments import Segment
 from server.novita.models import Product
@@ -121,10 +121,10 @@ def test_buckets_take_the_cheapest_of_several_products_of_a_name():
     begin = datetime(2026, 11, 1, tzinfo=UTC)
     hour = timedelta(hours=1)
     changes = [
-        Change("dear", 300, True, begin - hour),
-        Change("cheap", 200, True, begin + hour / 4),
-        Change("cheap", 200, False, begin + hour / 2),
-        Change("dear", 300, False, begin + hour),
+        OfferChange("dear", 300, True, begin - hour),
+        OfferChange("cheap", 200, True, begin + hour / 4),
+        OfferChange("cheap", 200, False, begin + hour / 2),
+        OfferChange("dear", 300, False, begin + hour),
     ]
 
     assert buckets_of(changes, since=begin, until=begin + 2 * hour, length=hour) == [
