@@ -8,7 +8,7 @@ from server.auth.caller import Caller
 from server.config import Settings
 
 
-class Connection(Protocol):
+class OpenConnection(Protocol):
     """A socket, or a stream of server-sent events."""
 
     caller: Caller | None
@@ -60,7 +60,7 @@ class Connections:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.open: dict[Connection, None] = {}
+        self.open: dict[OpenConnection, None] = {}
         self._connections = CallerCounts(settings.sockets_per_token, settings.sockets_per_project)
         self._operations = CallerCounts(settings.operations_per_token, settings.operations_per_project)
 
@@ -68,14 +68,14 @@ class Connections:
     def is_full(self) -> bool:
         return len(self.open) >= self._settings.sockets_per_process
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: OpenConnection) -> None:
         self.open[connection] = None
 
     def count_connection(self, caller: Caller) -> bool:
         """Count a connection of that caller; False when its token or project has too many."""
         return self._connections.add(caller)
 
-    def remove(self, connection: Connection, *, was_admitted: bool) -> None:
+    def remove(self, connection: OpenConnection, *, was_admitted: bool) -> None:
         self.open.pop(connection, None)
         if was_admitted and connection.caller is not None:
             self._connections.remove(connection.caller)
