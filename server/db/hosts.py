@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import asyncpg
@@ -16,11 +16,10 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from server.db.outages import DATABASE_ERRORS
+from server.db.timeouts import RawConnection
 from server.errors import StartupProblem
 
 log = structlog.get_logger(__name__)
-
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 CONNECT_TIMEOUT = timedelta(seconds=10)
 OTHER_HOSTS_TIMEOUT = timedelta(milliseconds=500)  # after the first response; a dead machine never responds
@@ -35,7 +34,7 @@ TIMELINE = "SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)):
 class _OpenConnection:
     """A connection and its host. It belongs to the event loop that opened it."""
 
-    connection: "weakref.ref[Connection]"
+    connection: "weakref.ref[RawConnection]"
     loop: asyncio.AbstractEventLoop
     url: str
 
@@ -56,7 +55,7 @@ class PrimaryConnector:
     def has_several(self) -> bool:
         return len(self._urls) > 1
 
-    async def connect(self, *, timeout: float | None = None, **options: Any) -> Connection:
+    async def connect(self, *, timeout: float | None = None, **options: Any) -> RawConnection:
         """A connection to the primary; without one, raises the last host's error."""
         timeout = CONNECT_TIMEOUT.total_seconds() if timeout is None else timeout
         if not self.has_several:
@@ -75,7 +74,7 @@ class PrimaryConnector:
             connection = await self._connect_to_newest(CONNECT_TIMEOUT.total_seconds(), {})
             connection.terminate()
 
-    async def _connect_to_newest(self, timeout: float, options: dict[str, Any]) -> Connection:
+    async def _connect_to_newest(self, timeout: float, options: dict[str, Any]) -> RawConnection:
         tries = [asyncio.ensure_future(_connect_and_read_timeline(url, timeout, options)) for url in self._urls]
         waiting = set(tries)
         try:
@@ -111,7 +110,7 @@ class PrimaryConnector:
                 with contextlib.suppress(RuntimeError):  # its event loop has ended, and the connection with it
                     opened.loop.call_soon_threadsafe(connection.terminate)
 
-    def _track(self, connection: Connection, url: str) -> Connection:
+    def _track(self, connection: RawConnection, url: str) -> RawConnection:
         self._open = {
             opened for opened in self._open if (known := opened.connection()) is not None and not known.is_closed()
         }
@@ -119,7 +118,7 @@ class PrimaryConnector:
         return connection
 
 
-async def _connect(url: str, timeout: float, options: dict[str, Any]) -> Connection:
+async def _connect(url: str, timeout: float, options: dict[str, Any]) -> RawConnection:
     attributes = {} if "target_session_attrs=" in url else {"target_session_attrs": "read-write"}
     try:
         return await asyncpg.connect(url, timeout=timeout, **attributes, **options)
@@ -128,7 +127,7 @@ async def _connect(url: str, timeout: float, options: dict[str, Any]) -> Connect
         raise asyncpg.CannotConnectNowError("the server takes no writes at the moment") from error
 
 
-async def _connect_and_read_timeline(url: str, timeout: float, options: dict[str, Any]) -> tuple[int, Connection]:
+async def _connect_and_read_timeline(url: str, timeout: float, options: dict[str, Any]) -> tuple[int, RawConnection]:
     connection = await _connect(url, timeout, options)
     try:
         return await connection.fetchval(TIMELINE, timeout=timeout), connection
@@ -139,11 +138,11 @@ async def _connect_and_read_timeline(url: str, timeout: float, options: dict[str
         raise
 
 
-def _succeeded(attempt: "asyncio.Future[tuple[int, Connection]]") -> bool:
+def _succeeded(attempt: "asyncio.Future[tuple[int, RawConnection]]") -> bool:
     return attempt.done() and not attempt.cancelled() and attempt.exception() is None
 
 
-async def _discard(tries: "Sequence[asyncio.Future[tuple[int, Connection]]]", *, but: int | None) -> None:
+async def _discard(tries: "Sequence[asyncio.Future[tuple[int, RawConnection]]]", *, but: int | None) -> None:
     for index, each in enumerate(tries):
         if index == but:
             continue

@@ -6,13 +6,12 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 import asyncpg
 
 from server.db.outages import DATABASE_ERRORS
-
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+from server.db.timeouts import RawConnection
 
 CLOSE_TIMEOUT = 0.25  # seconds to cancel a running statement on a server that responds
 IDLE_TIMEOUT = 300.0  # seconds
@@ -28,7 +27,12 @@ class RawPool:
     """
 
     def __init__(
-        self, connect: Callable[[], Awaitable[Connection]], *, size: int, timeout: timedelta, is_read_only: bool = False
+        self,
+        connect: Callable[[], Awaitable[RawConnection]],
+        *,
+        size: int,
+        timeout: timedelta,
+        is_read_only: bool = False,
     ) -> None:
         """`is_read_only`: connections to a replica are wanted; otherwise they are closed."""
         self.size = size
@@ -36,8 +40,8 @@ class RawPool:
         self._connect = connect
         self._timeout = timeout.total_seconds()
         self._places = size  # that neither a connection in use nor one that is being opened has
-        self._idle: list[tuple[Connection, float]] = []  # with the time of its last use; the last one is used first
-        self._used: set[Connection] = set()
+        self._idle: list[tuple[RawConnection, float]] = []  # with the time of its last use; the last one is used first
+        self._used: set[RawConnection] = set()
         self._line: deque[asyncio.Future[None]] = deque()  # callers that wait for a place
         self._closing: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None  # while there are idle connections
@@ -85,7 +89,7 @@ class RawPool:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    async def take(self) -> Connection:
+    async def take(self) -> RawConnection:
         if self._places and self._idle and not self._line:
             connection = self._take_idle()
             if connection is not None:
@@ -98,7 +102,7 @@ class RawPool:
                 await self._wait_for_place()
             return await self._take_or_open()
 
-    def give_back(self, connection: Connection, error: BaseException | None) -> None:
+    def give_back(self, connection: RawConnection, error: BaseException | None) -> None:
         """Keeps the connection after a response, even an error; after anything else its state is unknown."""
         self._used.discard(connection)
         has_response = error is None or isinstance(error, asyncpg.PostgresError)
@@ -111,7 +115,7 @@ class RawPool:
                 self._discard(connection)
         self._give_place()
 
-    def _take_idle(self) -> "Connection | None":
+    def _take_idle(self) -> RawConnection | None:
         """The connection that was used last."""
         while self._idle:
             connection, _ = self._idle.pop()
@@ -123,7 +127,7 @@ class RawPool:
             self._discard(connection)
         return None
 
-    async def _take_or_open(self) -> Connection:
+    async def _take_or_open(self) -> RawConnection:
         """For a caller that has a place; it has none any more if this fails."""
         try:
             while True:
@@ -176,7 +180,7 @@ class RawPool:
         if self._idle:
             self._start_timer(self._idle[0][1] - oldest)
 
-    def _discard(self, connection: Connection) -> None:
+    def _discard(self, connection: RawConnection) -> None:
         """Not `terminate()`: that would also end asyncpg's request to cancel the statement on the server."""
         closing = asyncio.create_task(_close(connection))
         self._closing.add(closing)
@@ -191,7 +195,7 @@ class _AcquireContext:
     def __init__(self, pool: RawPool) -> None:
         self._pool = pool
 
-    async def __aenter__(self) -> Connection:
+    async def __aenter__(self) -> RawConnection:
         self._connection = await self._pool.take()
         return self._connection
 
@@ -199,7 +203,7 @@ class _AcquireContext:
         self._pool.give_back(self._connection, error)
 
 
-def _is_read_only(connection: Connection) -> bool:
+def _is_read_only(connection: RawConnection) -> bool:
     """Costs no round trip: a server that stops taking writes reports it as a parameter."""
     settings: Any = connection.get_settings()
     return (
@@ -208,6 +212,6 @@ def _is_read_only(connection: Connection) -> bool:
     )
 
 
-async def _close(connection: Connection) -> None:
+async def _close(connection: RawConnection) -> None:
     with contextlib.suppress(*DATABASE_ERRORS):
         await connection.close(timeout=CLOSE_TIMEOUT)

@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 
 from server.db.hosts import driver_url
 from server.db.outages import DATABASE_ERRORS, is_database_unavailable
-from server.db.pool import Connection, RawPool
-from server.db.timeouts import Timeouts
+from server.db.pool import RawPool
+from server.db.timeouts import RawConnection, Timeouts
 
 log = structlog.get_logger(__name__)
 
@@ -31,10 +31,7 @@ TRUST = timedelta(seconds=1)
 CONFLICT = "40001"  # replay conflicted with the query
 
 
-_Connection: Any = asyncpg.Connection  # it is generic only for type checkers
-
-
-class ReplicaConnection(_Connection):
+class ReplicaConnection(RawConnection):
     """Remembers how far its server had replayed when it was last asked."""
 
     __slots__ = ("_asked_at", "_replayed")
@@ -141,7 +138,7 @@ class Replica:
                 return False
             await asyncio.sleep(POLL_INTERVAL.total_seconds())
 
-    async def _connect(self, *_: Any, **__: Any) -> Connection:
+    async def _connect(self, *_: Any, **__: Any) -> RawConnection:
         attributes: dict[str, Any] = {}
         if "target_session_attrs=" not in self._url:
             attributes["target_session_attrs"] = "prefer-standby"

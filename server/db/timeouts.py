@@ -8,9 +8,9 @@ import asyncpg
 from asyncpg.transaction import Transaction
 
 if TYPE_CHECKING:  # the driver's class takes no parameters at run time
-    Connection = asyncpg.Connection[asyncpg.Record]
+    RawConnection = asyncpg.Connection[asyncpg.Record]
 else:
-    Connection = asyncpg.Connection
+    RawConnection = asyncpg.Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ KEEPALIVES = {
 }
 
 
-def bounded_connection(timeouts: Timeouts) -> type[Connection]:
+def bounded_connection(timeouts: Timeouts) -> type[RawConnection]:
     """A connection through a pooler: each of its transactions begins with the bounds, in one more round trip."""
     bounds = timeouts.set_local()
 
@@ -62,7 +62,7 @@ def bounded_connection(timeouts: Timeouts) -> type[Connection]:
                 await self.rollback()
                 raise
 
-    class BoundedConnection(Connection):
+    class BoundedConnection(RawConnection):
         def transaction(self, *, isolation: Any = None, readonly: bool = False, deferrable: bool = False) -> Any:
             return BoundedTransaction(self, isolation, readonly, deferrable)
 
