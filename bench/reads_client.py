@@ -18,7 +18,7 @@ class Load:
     refused: bytes = b""
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """Sends the next body when the response to the last one is complete, until the round is over."""
 
     def __init__(self, head: bytes, load: Load) -> None:
@@ -69,7 +69,7 @@ async def send_for(
 ) -> list[float]:
     """The seconds that each response took. The connections are spread over the addresses."""
     load = Load(bodies, time.perf_counter() + seconds)
-    made: list[Connection] = []
+    made: list[HttpConnection] = []
     for number in range(connections):
         to = urlsplit(urls[number % len(urls)])
         head = (
@@ -77,7 +77,7 @@ async def send_for(
             "Content-Type: application/json\r\nContent-Length: "
         ).encode()
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda head=head: Connection(head, load), to.hostname, to.port
+            lambda head=head: HttpConnection(head, load), to.hostname, to.port
         )
         made.append(connection)
     await asyncio.gather(*(each.over for each in made))
