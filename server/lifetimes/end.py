@@ -24,7 +24,7 @@ from server.instances.commands.revert import end_start, is_uncalled
 from server.instances.limits import arming
 from server.instances.limits.schedule import last_fire
 from server.instances.limits.spec import Idle, read
-from server.instances.limits.steps import METRICS_LAG, UNTOLD, State, Step, next_step, step_at, warnings_at
+from server.instances.limits.steps import METRICS_LAG, UNTOLD, LifetimeStep, State, next_step, step_at, warnings_at
 from server.instances.status import VERBS, actions, has_machine
 from server.lifetimes.idle import Verdict
 from server.lifetimes.share import take_reading
@@ -114,7 +114,7 @@ async def database_time(session: AsyncSession) -> datetime:
     return (await session.execute(DATABASE_TIME)).scalar_one()
 
 
-async def _forget_failed_end(session: AsyncSession, instance: Instance, step: Step) -> Instance:
+async def _forget_failed_end(session: AsyncSession, instance: Instance, step: LifetimeStep) -> Instance:
     """A heartbeat has moved the end that failed: it is neither repeated nor overdue."""
     state = State(instance.lifetime_state)
     if state.time("due") is None or step.at == state.time("retry_at"):
@@ -159,7 +159,7 @@ async def _plan_reading(
 
 
 async def _follow_schedule(
-    session: AsyncSession, instance: Instance, step: Step, moment: datetime, retry: timedelta
+    session: AsyncSession, instance: Instance, step: LifetimeStep, moment: datetime, retry: timedelta
 ) -> datetime | None:
     """Take the latest scheduled step, if no worker ran at its time and it is not too old; the others are left out."""
     limits = None if instance.lifetime is None else read(instance.lifetime)
@@ -174,7 +174,7 @@ async def _follow_schedule(
     is_recent = is_repeated or moment - latest < MISSED_AFTER
     is_too_late = kind is OperationKind.START and limits.deadline is not None and limits.deadline <= moment
     if kind is step.action and is_recent and not is_too_late:
-        return await _act(session, instance, Step(latest, kind, step.reason), moment, retry)
+        return await _act(session, instance, LifetimeStep(latest, kind, step.reason), moment, retry)
     instance = await _note(session, instance, **FAILED_END, since=moment)
     values = {"at": step.at, "action": step.action, "reason": step.reason, "outcome": "MISSED"}
     await _tell(session, EventType.LIFETIME_ENDED, instance, **values)
@@ -182,7 +182,7 @@ async def _follow_schedule(
 
 
 async def _act(
-    session: AsyncSession, instance: Instance, step: Step, moment: datetime, retry: timedelta
+    session: AsyncSession, instance: Instance, step: LifetimeStep, moment: datetime, retry: timedelta
 ) -> datetime | None:
     """Begin the step's operation as if a caller had requested it; return when to look again, while it can't begin."""
     state = State(instance.lifetime_state)
@@ -234,7 +234,7 @@ async def _may_end(session: AsyncSession, running: Operation) -> bool:
 
 
 async def _end_start(
-    session: AsyncSession, instance: Instance, running: Operation, step: Step, moment: datetime
+    session: AsyncSession, instance: Instance, running: Operation, step: LifetimeStep, moment: datetime
 ) -> datetime | None:
     """End a start that waits for capacity: nothing runs that would have to be stopped. A delete follows at once."""
     state = State(instance.lifetime_state).with_values(**FAILED_END, **UNTOLD)

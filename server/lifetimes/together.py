@@ -22,7 +22,7 @@ from server.events.event import EventType
 from server.instances import transitions
 from server.instances.commands.change_many import Change, lock_free, with_open_operation, write_many
 from server.instances.limits import arming
-from server.instances.limits.steps import UNTOLD, State, Step, step_at, warnings_at
+from server.instances.limits.steps import UNTOLD, LifetimeStep, State, step_at, warnings_at
 from server.instances.status import VERBS
 from server.lifetimes.end import allowed, database_time, shown
 from server.queue.claim import Claim, lock_claims, lost_claim
@@ -134,6 +134,6 @@ def _warning(instance: Instance, state: State, moment: datetime) -> Change | Non
     return change
 
 
-def _event(type: EventType, instance: Instance, step: Step, **more: str) -> transitions.EventRows:
+def _event(type: EventType, instance: Instance, step: LifetimeStep, **more: str) -> transitions.EventRows:
     values = shown(at=step.at, action=step.action, reason=step.reason, **more)
     return transitions.named_event(type, instance, cause=transitions.Cause(), values=values)

@@ -44,7 +44,7 @@ Limited: TypeAlias = InstanceLike | View
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LifetimeStep:
     """What will be done to an instance, and which limit demands it."""
 
     at: datetime
@@ -66,35 +66,35 @@ def part_of(status: str) -> Part:
     return Part.OVER if status in (S.DELETING, S.DELETED) else Part.RUNNING
 
 
-def next_step(row: Limited) -> Step | None:
+def next_step(row: Limited) -> LifetimeStep | None:
     """The earliest step; of two at one time the delete. None if nothing will be done."""
     return next(iter(coming_steps(row)), None)
 
 
-def coming_steps(row: Limited) -> list[Step]:
+def coming_steps(row: Limited) -> list[LifetimeStep]:
     """The next step, and those that come if it does not, in order: the metrics may show that an instance is not idle,
     and a heartbeat moves its own end. The last of them is certain."""
     if row.lifetime is None:
         return []
     limits, state = read(row.lifetime), State(row.lifetime_state)
     retry_at = state.time("retry_at")
-    found: list[Step] = []
+    found: list[LifetimeStep] = []
     for step in sorted(_steps(row, limits, state), key=lambda each: (each.at, each.action != OperationKind.DELETE)):
         is_repeated = retry_at is not None and step.at < retry_at
-        found.append(Step(retry_at, step.action, step.reason) if retry_at is not None and is_repeated else step)
+        found.append(LifetimeStep(retry_at, step.action, step.reason) if retry_at is not None and is_repeated else step)
         if step.reason not in UNCERTAIN:
             break
     return found
 
 
-def step_at(row: Limited, moment: datetime) -> Step | None:
+def step_at(row: Limited, moment: datetime) -> LifetimeStep | None:
     """The step that is due; else the next. What is due does not wait for the metrics of an idle end."""
     steps = coming_steps(row)
     due = (each for each in steps if each.at <= moment and each.reason is not StepReason.IDLE)
     return next(due, steps[0] if steps else None)
 
 
-def warning_times(step: Step, limits: Lifetime) -> tuple[datetime, ...]:
+def warning_times(step: LifetimeStep, limits: Lifetime) -> tuple[datetime, ...]:
     """When the end is announced. An idle end is not known in advance, and a start is no end."""
     if step.reason is StepReason.IDLE or step.action is OperationKind.START:
         return ()
@@ -113,7 +113,7 @@ def wake_at(row: Limited) -> datetime | None:
     return min((at for step in coming_steps(row) for at in _wakes_of(step, limits, state)), default=None)
 
 
-def _wakes_of(step: Step, limits: Lifetime, state: "State") -> Iterator[datetime]:
+def _wakes_of(step: LifetimeStep, limits: Lifetime, state: "State") -> Iterator[datetime]:
     reading = state.time("read_at")
     if step.reason is StepReason.IDLE and reading is not None:
         yield max(step.at, reading)
@@ -122,12 +122,12 @@ def _wakes_of(step: Step, limits: Lifetime, state: "State") -> Iterator[datetime
     yield from _unsent(step, limits, state)
 
 
-def warnings_at(row: Limited, moment: datetime) -> tuple[list[Step], dict[str, Any]]:
+def warnings_at(row: Limited, moment: datetime) -> tuple[list[LifetimeStep], dict[str, Any]]:
     """The ends to announce now, and what the state says then; of several announcements of one end, only one is made."""
     if row.lifetime is None:
         return [], {}
     limits, state = read(row.lifetime), State(row.lifetime_state)
-    steps: list[Step] = []
+    steps: list[LifetimeStep] = []
     told: dict[str, Any] = {}
     for step in coming_steps(row):
         due = sum(each <= moment for each in _unsent(step, limits, state))
@@ -137,13 +137,13 @@ def warnings_at(row: Limited, moment: datetime) -> tuple[list[Step], dict[str, A
     return steps, told
 
 
-def _unsent(step: Step, limits: Lifetime, state: "State") -> tuple[datetime, ...]:
+def _unsent(step: LifetimeStep, limits: Lifetime, state: "State") -> tuple[datetime, ...]:
     """An end that failed was announced; its repetitions are not."""
     is_repetition = state.time("due") is not None
     return () if is_repetition else warning_times(step, limits)[state.warnings_sent(step) :]
 
 
-def told_name(step: Step) -> str:
+def told_name(step: LifetimeStep) -> str:
     """A heartbeat's end and the certain end behind it are announced independently of each other."""
     return "told_heartbeat" if step.reason is StepReason.HEARTBEAT else "told"
 
@@ -161,7 +161,7 @@ class State:
     def number(self, name: str) -> float:
         return float(self._stored.get(name) or 0)
 
-    def warnings_sent(self, step: Step) -> int:
+    def warnings_sent(self, step: LifetimeStep) -> int:
         """How many warnings of this step were sent; a moved step is announced again."""
         told = self._stored.get(told_name(step))
         return int(told[1]) if told and datetime.fromisoformat(told[0]) == step.at else 0
@@ -205,7 +205,7 @@ def idle_from(row: Limited, limits: Lifetime) -> datetime | None:
     return max(each for each in times if each is not None)
 
 
-def _steps(row: Limited, limits: Lifetime, state: State) -> Iterator[Step]:
+def _steps(row: Limited, limits: Lifetime, state: State) -> Iterator[LifetimeStep]:
     part = part_of(row.status)
     if part is Part.OVER:
         return
@@ -218,40 +218,40 @@ def _steps(row: Limited, limits: Lifetime, state: State) -> Iterator[Step]:
         yield from (step for step in _running_steps(row, limits, state) if _can_end(row, step))
         return
     if limits.deadline is not None and end is OperationKind.DELETE:
-        yield Step(limits.deadline, end, StepReason.DEADLINE)
+        yield LifetimeStep(limits.deadline, end, StepReason.DEADLINE)
 
 
-def _can_end(row: Limited, step: Step) -> bool:
+def _can_end(row: Limited, step: LifetimeStep) -> bool:
     """A stop that is under way needs no second one; it arms the limits again if it fails."""
     return row.status != S.STOPPING or step.action is OperationKind.DELETE
 
 
-def _stopped_steps(row: Limited, limits: Lifetime, state: State) -> Iterator[Step]:
+def _stopped_steps(row: Limited, limits: Lifetime, state: State) -> Iterator[LifetimeStep]:
     if limits.delete_after_stopped is not None:
-        yield Step(row.status_since + limits.delete_after_stopped, OperationKind.DELETE, StepReason.STOPPED)
+        yield LifetimeStep(row.status_since + limits.delete_after_stopped, OperationKind.DELETE, StepReason.STOPPED)
     schedule = limits.schedule
     if schedule is not None:
         after = state.time("since") or row.status_since
         start = next_fire(schedule.start, schedule.timezone, after=after)
         if start is not None and (limits.deadline is None or start < limits.deadline):
-            yield Step(start, OperationKind.START, StepReason.SCHEDULE)
+            yield LifetimeStep(start, OperationKind.START, StepReason.SCHEDULE)
 
 
-def _running_steps(row: Limited, limits: Lifetime, state: State) -> Iterator[Step]:
+def _running_steps(row: Limited, limits: Lifetime, state: State) -> Iterator[LifetimeStep]:
     end = ENDS[limits.on_end]
     if limits.deadline is not None:
-        yield Step(limits.deadline, end, StepReason.DEADLINE)
+        yield LifetimeStep(limits.deadline, end, StepReason.DEADLINE)
     at = run_end(row, limits)
     if at is not None:
-        yield Step(at, end, StepReason.MAX_DURATION)
+        yield LifetimeStep(at, end, StepReason.MAX_DURATION)
     at = heartbeat_end(limits, run_accepted_at=row.run_accepted_at, heartbeat_at=row.heartbeat_at)
     if at is not None:
-        yield Step(at, end, StepReason.HEARTBEAT)
+        yield LifetimeStep(at, end, StepReason.HEARTBEAT)
     quiet = idle_from(row, limits)
     if limits.idle is not None and quiet is not None:
-        yield Step(quiet + limits.idle.window + METRICS_LAG, ENDS[limits.idle.action], StepReason.IDLE)
+        yield LifetimeStep(quiet + limits.idle.window + METRICS_LAG, ENDS[limits.idle.action], StepReason.IDLE)
     schedule = limits.schedule
     if schedule is not None:
         stop = next_fire(schedule.stop, schedule.timezone, after=state.time("since") or row.status_since)
         if stop is not None:
-            yield Step(stop, OperationKind.STOP, StepReason.SCHEDULE)
+            yield LifetimeStep(stop, OperationKind.STOP, StepReason.SCHEDULE)

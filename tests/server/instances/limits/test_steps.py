@@ -10,8 +10,8 @@ from server.instances.limits.spec import Idle, Lifetime, Schedule
 from server.instances.limits.steps import (
     METRICS_LAG,
     UNCERTAIN,
+    LifetimeStep,
     State,
-    Step,
     View,
     next_step,
     step_at,
@@ -25,7 +25,9 @@ BEGUN = datetime(2026, 11, 18, 6, 30, tzinfo=UTC)  # a Wednesday
 S, DELETE = InstanceStatus, LifetimeAction.DELETE
 
 
-def step_of(status: InstanceStatus = S.READY, *, state: dict[str, Any] | None = None, **given: Any) -> Step | None:
+def step_of(
+    status: InstanceStatus = S.READY, *, state: dict[str, Any] | None = None, **given: Any
+) -> LifetimeStep | None:
     columns = {"heartbeat_at": None, "novita_id": "m-1", "novita_status": "running", "run_accepted_at": BEGUN}
     fields = {name: given.pop(name, value) for name, value in columns.items()}
     row = View(
@@ -124,9 +126,9 @@ def test_ends_are_announced_at_the_callers_time_and_a_minute_before(
     reason: StepReason, warn_before: timedelta, leads: list[timedelta]
 ):
     limits = Lifetime(heartbeat=5 * MINUTE, warn_before=warn_before)
-    step = Step(BEGUN, OperationKind.STOP, reason)
+    step = LifetimeStep(BEGUN, OperationKind.STOP, reason)
     assert [BEGUN - at for at in warning_times(step, limits)] == leads
-    assert warning_times(Step(BEGUN, OperationKind.START, StepReason.SCHEDULE), limits) == ()
+    assert warning_times(LifetimeStep(BEGUN, OperationKind.START, StepReason.SCHEDULE), limits) == ()
 
 
 def test_job_runs_at_the_next_announcement_that_was_not_made():
