@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from server.simulator.models import Instance, Step, fraction, secret
+from server.simulator.models import Instance, MachineStep, fraction, secret
 from server.simulator.requests import ProviderRefusal, invalid_state, no_stock
 from server.simulator.statuses import STATUS_SECONDS
 
@@ -104,7 +104,7 @@ def migrate(world: World, instance: Instance, job_id: str) -> None:
 def edit(world: World, instance: Instance, *, more_gb: int, ports: list[tuple[int, str]] | None) -> None:
     """Grow the disk and set the ports: at once, or after the dialect's delay. Each growth adds to those before."""
     at = world.clock.now() + world.dialect.edit_delay * world.clock.speed
-    steps: list[Step] = [(at, "", f"grow:{more_gb}")] if more_gb else []
+    steps: list[MachineStep] = [(at, "", f"grow:{more_gb}")] if more_gb else []
     if ports is not None and ports != instance.ports:
         steps.append((at, "", "set-ports:" + ",".join(f"{port}/{kind}" for port, kind in ports)))
     world.plan(instance, [*instance.steps, *steps])
@@ -193,7 +193,7 @@ def refuse_while_busy(instance: Instance) -> None:
         raise ProviderRefusal(400, "OPERATION_LIMIT", "a job of this instance is under way")
 
 
-def apply_step(world: World, instance: Instance, step: Step) -> None:
+def apply_step(world: World, instance: Instance, step: MachineStep) -> None:
     """Apply a planned step when its time has come."""
     at, status, effect = step
     what, _, detail = effect.partition(":")
@@ -274,7 +274,7 @@ def _plan_transition(
     world.plan(instance, steps)
 
 
-def _steps_to_keep(instance: Instance, *, keep_spot: bool) -> list[Step]:
+def _steps_to_keep(instance: Instance, *, keep_spot: bool) -> list[MachineStep]:
     """Steps that a command does not cancel."""
     kinds = ("list", "job", "grow", "set-ports", *(("notify", "reclaim") if keep_spot else ()))
     return [step for step in instance.steps if step[2].partition(":")[0] in kinds]
@@ -291,7 +291,7 @@ def _plan_forgetting(world: World, instance: Instance, at: float) -> None:
     _insert(instance, (at + seconds, "", "forget"))
 
 
-def _insert(instance: Instance, step: Step) -> None:
+def _insert(instance: Instance, step: MachineStep) -> None:
     instance.steps = sorted([*instance.steps, step], key=lambda each: each[0])
 
 

@@ -7,7 +7,7 @@ from typing import cast
 from server.simulator.requests import JsonObject
 
 # (simulated time, the new status or "" for no change, the effect)
-Step = tuple[float, str, str]
+MachineStep = tuple[float, str, str]
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Instance:
     # Billed periods: began, ended (0: not yet), price in 1/100000 USD per hour.
     billed: list[tuple[float, float, int]] = field(default_factory=list[tuple[float, float, int]])
     # Planned steps, in time order.
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[MachineStep] = field(default_factory=list[MachineStep])
     # Seconds from running to the spot notice, chosen at the create; -1: never.
     reclaim_after_sim: float = -1
 

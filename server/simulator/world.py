@@ -16,7 +16,7 @@ from server.simulator.dialect import Dialect, ListPorts, parse_ports
 from server.simulator.faults import INSTANCE_FAULTS, FaultKind, Faults
 from server.simulator.instance_index import InstanceIndex
 from server.simulator.journal import Journal, Record
-from server.simulator.models import Instance, Step
+from server.simulator.models import Instance, MachineStep
 from server.simulator.options import SimulatorOptions
 from server.simulator.render import render_request, render_state
 from server.simulator.requests import ApiRequest, JsonObject, ProviderRefusal, not_found
@@ -82,7 +82,7 @@ class World:
         self.on_plan: Callable[[], None] | None = None
         # Base of log addresses; the running simulator sets its own URL.
         self.public_url = "http://127.0.0.1"
-        self._due: list[tuple[float, int, Instance, Step]] = []
+        self._due: list[tuple[float, int, Instance, MachineStep]] = []
         self._pushed = 0
         self._rendered: dict[str, tuple[bytes, bytes]] = {}
         self._journal = Journal(options.state_file) if options.state_file else None
@@ -113,7 +113,7 @@ class World:
             dues.append(self.clock.now() + seconds * self.clock.speed)
         return min(dues, default=None)
 
-    def plan(self, instance: Instance, steps: list[Step]) -> None:
+    def plan(self, instance: Instance, steps: list[MachineStep]) -> None:
         """Replace the planned steps of an instance."""
         instance.steps = sorted(steps, key=lambda step: step[0])
         self._push_next(instance)
