@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from server.simulator.requests import JsonObject, ProviderRefusal
-from server.simulator.scenario.script import Step
+from server.simulator.scenario.script import ScenarioStep
 from server.simulator.world import World
 
 Action = Callable[[JsonObject, str], object]
@@ -18,7 +18,7 @@ class ScenarioPlayer:
     def __init__(
         self,
         world: World,
-        steps: Sequence[Step],
+        steps: Sequence[ScenarioStep],
         actions: Mapping[tuple[str, str], Action],
         report: Callable[[str], None],
     ) -> None:
@@ -34,7 +34,7 @@ class ScenarioPlayer:
                 await asyncio.sleep(min(seconds, LOOK_EVERY))
             self._make(step)
 
-    def _make(self, step: Step) -> None:
+    def _make(self, step: ScenarioStep) -> None:
         self._world.advance()
         ids = [each.id for each in self._world.instances.values() if step.matches(each.name)]
         for instance_id in ids if step.instances is not None else [""]:

@@ -23,7 +23,7 @@ class BadScenario(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScenarioStep:
     """One call. With `instances`, once for each instance whose name matches, with its id for {id} in path and body."""
 
     at: float
@@ -39,7 +39,7 @@ class Step:
         return self.instances is not None and fnmatchcase(name, self.instances)
 
 
-def read_scenario(path: Path, known: Collection[tuple[str, str]]) -> tuple[Step, ...]:
+def read_scenario(path: Path, known: Collection[tuple[str, str]]) -> tuple[ScenarioStep, ...]:
     """The steps in the order of their times. `known` are the method and path of every call. Raises BadScenario."""
     try:
         parsed = tomllib.loads(path.read_text())
@@ -50,7 +50,7 @@ def read_scenario(path: Path, known: Collection[tuple[str, str]]) -> tuple[Step,
     steps = parsed.get("step")
     if parsed.keys() != {"step"} or not isinstance(steps, list):
         raise BadScenario(f"{path} must have [[step]] tables, and nothing else")
-    found: list[Step] = []
+    found: list[ScenarioStep] = []
     for number, raw in enumerate(cast("list[object]", steps), start=1):
         try:
             found.extend(_steps(raw, known))
@@ -69,7 +69,7 @@ def parse_length(value: object) -> float:
     return float(sum(int(part or 0) * unit for part, unit in zip(parts.groups(), SECONDS, strict=True)))
 
 
-def _steps(raw: object, known: Collection[tuple[str, str]]) -> Iterator[Step]:
+def _steps(raw: object, known: Collection[tuple[str, str]]) -> Iterator[ScenarioStep]:
     if not isinstance(raw, dict):
         raise BadScenario("it must be a table")
     step = cast(JsonObject, raw)
@@ -94,4 +94,4 @@ def _steps(raw: object, known: Collection[tuple[str, str]]) -> Iterator[Step]:
         raise BadScenario("`every` and `times` belong together")
     every = parse_length(step.get("every", 0))
     for number in range(times):
-        yield Step(at + number * every, method, path, cast(JsonObject, body), instances)
+        yield ScenarioStep(at + number * every, method, path, cast(JsonObject, body), instances)
