@@ -35,7 +35,7 @@ PROVE = text("INSERT INTO proof (number, by) VALUES (:number, :by) ON CONFLICT D
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Work):
+class ExclusiveStep(Work):
     """Short work that only one process may be doing at a time."""
 
     kind = "TEST_STEP"
@@ -54,7 +54,7 @@ class Hang(Work):
 
 
 def handlers(folder: Path) -> dict[str, Handler]:
-    async def step(work: Step, claim: Claim) -> Outcome:
+    async def step(work: ExclusiveStep, claim: Claim) -> Outcome:
         with alone(folder, work.number):
             await asyncio.sleep(random.uniform(0, 0.02))
             async with claim.write() as session:

@@ -17,7 +17,7 @@ from server.db.database import Database
 from server.db.embedded.server import EmbeddedPostgres, find_running
 from server.db.outages import DATABASE_ERRORS
 from server.queue.enqueue import enqueue, enqueue_many
-from tests.server.queue.crew import PROOF, Crew, Forker, Hang, Step
+from tests.server.queue.crew import PROOF, Crew, ExclusiveStep, Forker, Hang
 from tests.support.databases import DatabaseMaker
 from tests.support.proxy import Proxy
 from tests.support.waiting import until
@@ -195,7 +195,7 @@ async def _enqueue(store: Database, first: int, after_last: int) -> int:
     while True:
         with suppress(*DATABASE_ERRORS):
             async with store.write() as session:
-                await enqueue_many(session, [Step(number) for number in range(first, after_last)])
+                await enqueue_many(session, [ExclusiveStep(number) for number in range(first, after_last)])
             return after_last - first
         await asyncio.sleep(0.05)
 
