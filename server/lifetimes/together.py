@@ -36,7 +36,7 @@ PLAIN_REASONS = frozenset({StepReason.MAX_DURATION, StepReason.DEADLINE, StepRea
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueStep:
     """The run of a job whose instance may have a step to take."""
 
     claim: Claim
@@ -49,13 +49,13 @@ class StepBatcher:
     def __init__(self, database: Database, *, retry: timedelta) -> None:
         self._database = database
         self._retry = retry
-        self._writes: GroupCommit[Due, bool] = GroupCommit(self._take, largest=BATCH_MAX, at_once=BATCHES_AT_ONCE)
+        self._writes: GroupCommit[DueStep, bool] = GroupCommit(self._take, largest=BATCH_MAX, at_once=BATCHES_AT_ONCE)
 
     async def take(self, claim: Claim, instance_id: UUID) -> bool:
         """False if the step has to be taken alone. Raises LostClaim."""
-        return await self._writes.add(Due(claim, instance_id))
+        return await self._writes.add(DueStep(claim, instance_id))
 
-    async def _take(self, steps: Sequence[Due]) -> list[bool | Exception]:
+    async def _take(self, steps: Sequence[DueStep]) -> list[bool | Exception]:
         try:
             async with self._database.write() as session:
                 return await self._write(session, steps)
@@ -66,7 +66,7 @@ class StepBatcher:
             log.warning("lifetime.batch_failed", error=type(error).__name__, steps=len(steps))
             return [False] * len(steps)
 
-    async def _write(self, session: AsyncSession, steps: Sequence[Due]) -> list[bool | Exception]:
+    async def _write(self, session: AsyncSession, steps: Sequence[DueStep]) -> list[bool | Exception]:
         held = await lock_claims(session, [each.claim for each in steps])
         # A job without its key was killed after its commit: its step was taken.
         waiting = [each for each in steps if held.get(each.claim.job_id) == arming.job_key(each.instance_id)]
@@ -91,7 +91,7 @@ class StepBatcher:
         return [_result(each, held, changes) for each in steps]
 
 
-def _result(step: Due, held: dict[int, str | None], changes: dict[UUID, Change]) -> bool | Exception:
+def _result(step: DueStep, held: dict[int, str | None], changes: dict[UUID, Change]) -> bool | Exception:
     if step.claim.job_id not in held:
         return lost_claim()
     return held[step.claim.job_id] is None or step.instance_id in changes
