@@ -32,7 +32,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DuePoll:
     """What to poll how often, how many seconds ago it was polled, and whether something watches it.
 
     `segment` None: the list of regions. `ago` is infinite if it never was, or if it was in what is the future since the
@@ -165,15 +165,15 @@ async def next_poll(session: AsyncSession, *, hot: timedelta, cold: timedelta, c
     return Poll(segment, at, then.seconds if isinstance(then, Pause) else 0.0)
 
 
-async def _read_due(session: AsyncSession, *, hot: timedelta, cold: timedelta) -> list[Due]:
+async def _read_due(session: AsyncSession, *, hot: timedelta, cold: timedelta) -> list[DuePoll]:
     """The list of regions, and all segments that are polled at all."""
     seldom = cold.total_seconds() * COLD_LEAD
-    due = [Due(None, _ago(await session.scalar(READ_AGE_OF_REGIONS)), seldom, is_hot=False)]
+    due = [DuePoll(None, _ago(await session.scalar(READ_AGE_OF_REGIONS)), seldom, is_hot=False)]
     for row in await session.execute(READ_SEGMENTS, {"use_ttl": USE_TTL}):
         if not row.is_hot and not row.is_used:
             continue
         segment = Segment(row.region, row.mode, row.gpu_count, row.cluster_id)
-        due.append(Due(segment, _ago(row.seconds_ago), hot.total_seconds() if row.is_hot else seldom, row.is_hot))
+        due.append(DuePoll(segment, _ago(row.seconds_ago), hot.total_seconds() if row.is_hot else seldom, row.is_hot))
     return due
 
 
@@ -186,7 +186,7 @@ async def _read_calls(session: AsyncSession) -> list[float]:
     return list((await session.execute(READ_CALLS)).scalars())
 
 
-def choose(due: Sequence[Due], calls: Sequence[float], *, calls_max: int, hot: timedelta) -> Due | Pause:
+def choose(due: Sequence[DuePoll], calls: Sequence[float], *, calls_max: int, hot: timedelta) -> DuePoll | Pause:
     """What to poll now, or the pause until something may be polled.
 
     Cold segments use only the calls that hot ones leave, at least a quarter: so a hot one is not late because of them.

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.market import tape
 from server.market.regions import record_regions
-from server.market.segments import Due, Pause, Segment, choose, mark_used, watch
+from server.market.segments import DuePoll, Pause, Segment, choose, mark_used, watch
 from server.market.tape import OfferKey
 from server.queue.kinds import CleanUp
 from tests.server.market.polls import CLUSTER, NAME, PRODUCT, REGION, SEGMENT, Market
@@ -271,7 +271,7 @@ QUARTER = timedelta(seconds=15)
 def test_hot_segments_are_polled_first_and_all_within_the_limit_of_calls(
     due: list[tuple[float, bool]], calls: list[float], expected: Segment | Pause
 ):
-    dues = [Due(HOT if is_hot else COLD, ago, 15.0 if is_hot else 270.0, is_hot) for ago, is_hot in due]
+    dues = [DuePoll(HOT if is_hot else COLD, ago, 15.0 if is_hot else 270.0, is_hot) for ago, is_hot in due]
 
     chosen = choose(dues, calls, calls_max=20, hot=QUARTER)
 
@@ -286,7 +286,8 @@ def test_too_few_calls_for_all_segments_leave_none_out():
     calls: list[int] = []
     for second in range(3600):
         due = [
-            Due(each, second - at, 15.0 if each in hot else 270.0, is_hot=each in hot) for each, at in polled.items()
+            DuePoll(each, second - at, 15.0 if each in hot else 270.0, is_hot=each in hot)
+            for each, at in polled.items()
         ]
         chosen = choose(due, [second - at for at in calls if second - at < 60], calls_max=20, hot=QUARTER)
         if not isinstance(chosen, Pause) and chosen.segment is not None:
