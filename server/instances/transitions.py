@@ -26,7 +26,7 @@ from server.probes.verdict import health_of, results_to_json
 from server.queue.enqueue import enqueue
 from server.queue.kinds import WatchReclaim
 from server.spend import ledger
-from server.spend.ledger import NO_TIMES, MachineTimes, Meter
+from server.spend.ledger import NO_TIMES, CostBasis, MachineTimes
 from server.volumes import attach
 
 EVENT_OF: dict[InstanceStatus, EventType] = {
@@ -86,7 +86,7 @@ async def insert(
     instance = Instance(**new_row(fields))
     session.add(instance)
     await session.flush()
-    await ledger.follow(session, instance, before=Meter(False, Meter.of(instance).rate), times=times)
+    await ledger.follow(session, instance, before=CostBasis(False, CostBasis.of(instance).rate), times=times)
     await machines.follow(session, instance, before=machines.NO_LINK)
     await record(session, status_event(instance, previous=None, cause=cause))
     return instance
@@ -294,7 +294,7 @@ async def _write(
     times: MachineTimes = NO_TIMES,
 ) -> Instance:
     """Write a new version of a locked row, and the ledger; the status must be in `only_from`, else as it was read."""
-    before, link = Meter.of(instance), machines.Link.of(instance)
+    before, link = CostBasis.of(instance), machines.Link.of(instance)
     values = times.price_of(instance) | values | arming.armed(instance, values, at=now())
     written = await session.execute(
         sql_update(Instance)

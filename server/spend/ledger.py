@@ -72,7 +72,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Meter:
+class CostBasis:
     """The columns of an instance that its entry follows."""
 
     is_paid: bool | None
@@ -83,7 +83,7 @@ class Meter:
         return self.rate[0]
 
     @classmethod
-    def of(cls, row: Instance) -> "Meter":
+    def of(cls, row: Instance) -> "CostBasis":
         return cls(
             is_paid(
                 row.status,
@@ -235,12 +235,12 @@ LOCK_OVERNIGHT = text("""
 """)
 
 
-async def follow(session: AsyncSession, row: Instance, *, before: Meter, times: MachineTimes) -> bool:
-    """Write what a change of a locked instance means for its entry; `before` is its meter before the change.
+async def follow(session: AsyncSession, row: Instance, *, before: CostBasis, times: MachineTimes) -> bool:
+    """Write what a change of a locked instance means for its entry; `before` is its state before the change.
 
     False, and no statement, if it means nothing.
     """
-    after = Meter.of(row)
+    after = CostBasis.of(row)
     if after.is_paid is False and before.is_paid is not True and times.missed_run and after.machine == before.machine:
         return await _write_missed(session, row, *times.missed_run)
     is_same = after.machine == before.machine
@@ -311,10 +311,10 @@ async def repair(session: AsyncSession, row: Instance, *, times: MachineTimes) -
         await end_machine(session, row.id, machine, at=None)
     recorded = {"instance_id": row.id, "machine": row.novita_id}
     open_entry = (await session.execute(RECORDED, recorded)).first()
-    before = Meter(False, Meter.of(row).rate) if open_entry is None else Meter(True, tuple(open_entry))
+    before = CostBasis(False, CostBasis.of(row).rate) if open_entry is None else CostBasis(True, tuple(open_entry))
     stopped_at = times.stopped_at or row.deleted_at or (row.status_since if row.status in UNBILLED_STATUSES else None)
     started_at = times.run_began_at or row.running_at
-    is_over = Meter.of(row).is_paid is False
+    is_over = CostBasis.of(row).is_paid is False
     known = MachineTimes(stopped_at=stopped_at) if is_over else MachineTimes(started_at=started_at)
     return await follow(session, row, before=before, times=known) or bool(others)
 

@@ -27,7 +27,7 @@ from server.instances.status import Verb
 from server.observe import metrics
 from server.queue.enqueue import enqueue_many
 from server.queue.kinds import Work
-from server.spend.ledger import Meter
+from server.spend.ledger import CostBasis
 
 _INSERT_OPERATION = insert(Operation.__table__)  # type: ignore[arg-type]  # declared as FromClause; it is a Table
 
@@ -62,7 +62,7 @@ class Change:
         values |= arming.armed(instance, values, at=moment)
         values |= {"version": instance.version + 1, "updated_at": moment}
         after = _after(instance, values)
-        if Meter.of(after) != Meter.of(instance):
+        if CostBasis.of(after) != CostBasis.of(instance):
             return None
         row = operations.new_row(
             instance,

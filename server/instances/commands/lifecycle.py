@@ -31,7 +31,7 @@ from server.instances.start_steps import ordered
 from server.instances.status import VERBS, Verb, has_machine, refuse_illegal, start_by
 from server.queue.enqueue import enqueue
 from server.spend.admission import Want, admit, token_of_run
-from server.spend.ledger import Meter
+from server.spend.ledger import CostBasis
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ async def begin_verb(
     if verb.to is InstanceStatus.STARTING and reason is not OperationReason.RECOVERY:
         changes = {**(changes or {}), "recovery_state": None}  # from here on it may be recovered again
     reserve: dict[str, Any] = {}
-    is_unpaid_restart = verb.to is InstanceStatus.RESTARTING and Meter.of(instance).is_paid is False
+    is_unpaid_restart = verb.to is InstanceStatus.RESTARTING and CostBasis.of(instance).is_paid is False
     if verb.to is InstanceStatus.STARTING or is_unpaid_restart:
         is_new_run = verb.kind is OperationKind.START and by is not None
         payer = by if is_new_run else await token_of_run(session, instance.id)

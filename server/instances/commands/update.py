@@ -31,7 +31,7 @@ from server.instances.status import TRANSITIONS, VERBS, has_machine, refuse_ille
 from server.queue.enqueue import enqueue
 from server.queue.kinds import UpdateInstance
 from server.spend.admission import Want, admit, token_of_run
-from server.spend.ledger import Meter
+from server.spend.ledger import CostBasis
 from server.ssrf import PrivateAddresses
 
 LARGEST_DISK = 1000
@@ -170,7 +170,7 @@ def _recovery_changes(change: RecoveryChange, instance: Instance) -> dict[str, A
 async def _admit(session: AsyncSession, instance: Instance, draft: UpdateDraft, limits: Lifetime | None) -> None:
     """Refuse a machine that is paid for and may run longer, or moves to another scope by its labels, if there is too
     little left for that."""
-    if Meter.of(instance).is_paid is False:
+    if CostBasis.of(instance).is_paid is False:
         return
     moment = now()
     before = None if instance.lifetime is None else read(instance.lifetime)
