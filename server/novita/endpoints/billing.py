@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from server.novita.models.billing import Balance, Bill
+from server.novita.models.billing import Balance, BillLine
 from server.novita.transport.concurrency import CallPriority
 from server.novita.transport.request import BILLING_PREFIX, ApiCalls, get
 
@@ -20,7 +20,7 @@ class BillingCalls(ApiCalls):
         cycle: str = "Hour",
         instance_id: str | None = None,
         priority: CallPriority = CallPriority.USER,
-    ) -> tuple[Bill, ...]:
+    ) -> tuple[BillLine, ...]:
         """What machines cost by the second, one line per machine and cycle (Hour, Day, Week or Month). There are no
         pages: at most 31 days."""
         call = get(
@@ -32,7 +32,7 @@ class BillingCalls(ApiCalls):
             endTime=until,
             ownerId=instance_id,
         )
-        return await self._transport.call(call, Bill.read_all, priority=priority)
+        return await self._transport.call(call, BillLine.read_all, priority=priority)
 
     async def subscription_bills(
         self,
@@ -41,7 +41,7 @@ class BillingCalls(ApiCalls):
         until: datetime,
         instance_id: str | None = None,
         priority: CallPriority = CallPriority.USER,
-    ) -> tuple[Bill, ...]:
+    ) -> tuple[BillLine, ...]:
         """What was paid in advance between these times, at most 31 days; one line per purchase and renewal."""
         call = get(
             "/bill/monthly/list",
@@ -51,4 +51,4 @@ class BillingCalls(ApiCalls):
             endTime=until,
             ownerId=instance_id,
         )
-        return await self._transport.call(call, Bill.read_all, priority=priority)
+        return await self._transport.call(call, BillLine.read_all, priority=priority)

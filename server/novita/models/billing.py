@@ -34,7 +34,7 @@ class Balance:
 
 
 @model
-class Bill:
+class BillLine:
     """A line of a bill. `instance_id` is the provider's; amounts are ten-thousandths of a dollar."""
 
     instance_id: str
@@ -44,7 +44,7 @@ class Bill:
     amount_e4: int
 
     @classmethod
-    def read(cls, raw: JsonReader) -> "Bill":
+    def read(cls, raw: JsonReader) -> "BillLine":
         amount = raw.integer("amount")
         if amount is None:
             raise InvalidResponse("a bill has no amount")
@@ -57,5 +57,5 @@ class Bill:
         )
 
     @classmethod
-    def read_all(cls, raw: JsonReader) -> "tuple[Bill, ...]":
+    def read_all(cls, raw: JsonReader) -> "tuple[BillLine, ...]":
         return tuple(cls.read(line) for line in raw.objects("bills"))
