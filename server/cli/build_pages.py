@@ -37,7 +37,7 @@ class BuildFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PageSource:
     """A page's sources. A change in any file that matches `inputs` makes the built page stale."""
 
     name: str
@@ -64,15 +64,15 @@ class Source:
 
 
 INPUTS = ("*.json", "*.ts", "*.html", "src/**/*", "scripts/*")
-DASHBOARD = Source("dashboard", ROOT / "web", INPUTS, schema=ROOT / "schema" / "schema.graphql")
-GRAPHIQL = Source("GraphiQL", ROOT / "web" / "graphiql", INPUTS)
+DASHBOARD = PageSource("dashboard", ROOT / "web", INPUTS, schema=ROOT / "schema" / "schema.graphql")
+GRAPHIQL = PageSource("GraphiQL", ROOT / "web" / "graphiql", INPUTS)
 PAGES = (DASHBOARD, GRAPHIQL)
 
 
 class Builder:
     """Builds stale pages one after the other, at low priority."""
 
-    def __init__(self, pages: tuple[Source, ...] = PAGES) -> None:
+    def __init__(self, pages: tuple[PageSource, ...] = PAGES) -> None:
         self._pages = [page for page in pages if page.exists]
         self.status = BuildStatus.ABSENT
 
@@ -105,7 +105,7 @@ class Builder:
             log.warning("page.not_built", reason=f"{problem.strerror}: {problem.filename}")
 
 
-async def build(page: Source) -> str:
+async def build(page: PageSource) -> str:
     """Build `dist` from the sources and return the build's output; a lock keeps two processes from building at once."""
     async with _exclusive_lock(page.folder / ".building"):
         stamp = page.stamp()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from server.cli import build_pages
-from server.cli.build_pages import Builder, BuildFailed, Source, build, find_npm
+from server.cli.build_pages import Builder, BuildFailed, PageSource, build, find_npm
 from server.http.pages import BuildStatus
 from tests.support.processes import ROOT, control, up
 from tests.support.waiting import until
@@ -18,7 +18,7 @@ SCRIPT = "echo x >> builds && mkdir -p dist && cat src/page.txt > dist/index.htm
 
 
 @pytest.fixture
-async def page(tmp_path: Path) -> Source:
+async def page(tmp_path: Path) -> PageSource:
     try:
         await find_npm()
     except BuildFailed as problem:
@@ -29,10 +29,10 @@ async def page(tmp_path: Path) -> Source:
     (tmp_path / "package-lock.json").write_text(json.dumps(lock))
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "page.txt").write_text("one")
-    return Source("page", tmp_path, build_pages.INPUTS)
+    return PageSource("page", tmp_path, build_pages.INPUTS)
 
 
-async def test_a_page_is_built_once_and_again_when_its_sources_change(page: Source):
+async def test_a_page_is_built_once_and_again_when_its_sources_change(page: PageSource):
     assert not page.is_fresh()
     await build(page)
     assert page.is_fresh()
@@ -47,13 +47,13 @@ async def test_a_page_is_built_once_and_again_when_its_sources_change(page: Sour
     assert _builds(page) == 2
 
 
-async def test_two_who_build_at_once_build_once(page: Source):
+async def test_two_who_build_at_once_build_once(page: PageSource):
     await asyncio.gather(build(page), build(page), build(page))
 
     assert _builds(page) == 1
 
 
-async def test_a_build_that_fails_says_what_was_said_and_is_made_again(page: Source):
+async def test_a_build_that_fails_says_what_was_said_and_is_made_again(page: PageSource):
     (page.folder / "src" / "page.txt").unlink()
     (page.folder / "src" / "other.txt").write_text("")
 
@@ -66,7 +66,7 @@ async def test_a_build_that_fails_says_what_was_said_and_is_made_again(page: Sou
     assert page.is_fresh()
 
 
-async def test_a_builder_works_beside_the_rest_and_says_when_it_is_done(page: Source):
+async def test_a_builder_works_beside_the_rest_and_says_when_it_is_done(page: PageSource):
     builder = Builder((page,))
 
     async with builder.in_background():
@@ -76,7 +76,7 @@ async def test_a_builder_works_beside_the_rest_and_says_when_it_is_done(page: So
     assert page.is_fresh()
 
 
-async def test_a_builder_that_is_stopped_leaves_nothing_half_done(page: Source):
+async def test_a_builder_that_is_stopped_leaves_nothing_half_done(page: PageSource):
     package = json.loads((page.folder / "package.json").read_text())
     package["scripts"]["build"] = "touch begun && sleep 600"
     (page.folder / "package.json").write_text(json.dumps(package))
@@ -90,7 +90,7 @@ async def test_a_builder_that_is_stopped_leaves_nothing_half_done(page: Source):
         pass  # the lock is free again
 
 
-async def test_a_page_that_can_not_be_built_leaves_everything_else_alone(page: Source):
+async def test_a_page_that_can_not_be_built_leaves_everything_else_alone(page: PageSource):
     (page.folder / "src" / "page.txt").unlink()
     builder = Builder((page,))
 
@@ -99,7 +99,7 @@ async def test_a_page_that_can_not_be_built_leaves_everything_else_alone(page: S
 
 
 async def test_where_there_is_no_clone_there_is_nothing_to_build(tmp_path: Path):
-    builder = Builder((Source("page", tmp_path, build_pages.INPUTS),))
+    builder = Builder((PageSource("page", tmp_path, build_pages.INPUTS),))
 
     async with builder.in_background():
         await until(lambda: builder.status is BuildStatus.ABSENT)
@@ -107,7 +107,7 @@ async def test_where_there_is_no_clone_there_is_nothing_to_build(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_up_builds_the_pages_of_its_clone_if_the_setting_says_so(page: Source, migrated_home: Path):
+async def test_up_builds_the_pages_of_its_clone_if_the_setting_says_so(page: PageSource, migrated_home: Path):
     clone = page.folder / "clone"
     clone.mkdir()
     for name in ("server", "schema", "migrations", "alembic.ini"):
@@ -124,5 +124,5 @@ async def test_up_builds_the_pages_of_its_clone_if_the_setting_says_so(page: Sou
     assert simulator["speed"] == 20
 
 
-def _builds(page: Source) -> int:
+def _builds(page: PageSource) -> int:
     return len((page.folder / "builds").read_text().splitlines())
