@@ -12,7 +12,7 @@ from tests.support.waiting import until
 MINUTE = timedelta(minutes=1)
 
 
-class Source:
+class CountingSource:
     """Counts how often it was asked, and can be held back."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Source:
 
 async def test_a_hundred_simultaneous_misses_make_one_load():
     cache: Cache[int] = Cache(ttl=MINUTE, max_size=10)
-    source = Source()
+    source = CountingSource()
     source.gate.clear()
 
     waiting = asyncio.gather(*(cache.get("key", source.load) for _ in range(100)))
@@ -42,7 +42,7 @@ async def test_a_hundred_simultaneous_misses_make_one_load():
 
 async def test_a_cancelled_caller_does_not_cancel_the_load_of_the_others():
     cache: Cache[int] = Cache(ttl=MINUTE, max_size=10)
-    source = Source()
+    source = CountingSource()
     source.gate.clear()
     first = asyncio.create_task(cache.get("key", source.load))
     second = asyncio.create_task(cache.get("key", source.load))
@@ -67,7 +67,7 @@ async def test_the_least_recently_used_goes_first():
 
 async def test_a_value_is_cached_for_its_ttl_and_no_longer():
     cache: Cache[int] = Cache(ttl=timedelta(milliseconds=30), max_size=10)
-    source = Source()
+    source = CountingSource()
     assert await cache.get("key", source.load) == 1
     assert await cache.get("key", source.load) == 1
 
@@ -97,7 +97,7 @@ async def test_expired_values_are_cleared_and_counted_and_live_ones_stay():
 
 async def test_a_load_that_was_under_way_when_its_key_was_dropped_is_not_kept():
     cache: Cache[int] = Cache(ttl=MINUTE, max_size=10)
-    source = Source()
+    source = CountingSource()
     source.gate.clear()
     waiting = asyncio.create_task(cache.get("key", source.load))
     await until(lambda: source.asked == 1)
@@ -138,7 +138,7 @@ async def test_a_failed_load_is_raised_to_every_waiter_and_not_cached():
     results = await asyncio.gather(*(cache.get("key", fail) for _ in range(3)), return_exceptions=True)
 
     assert [type(result) for result in results] == [LookupError] * 3
-    assert await cache.get("key", Source().load) == 1
+    assert await cache.get("key", CountingSource().load) == 1
 
 
 async def test_a_cache_that_does_not_exist_is_not_cleared():
