@@ -21,7 +21,7 @@ from server.queue.queries import count_workers
 from server.server_info import NO_WORKERS, REDIS_LOST
 
 described(
-    fleet.Source,
+    fleet.FleetSource,
     name="FleetSource",
     description="Where an item of the fleet is known.",
     values={
@@ -34,7 +34,7 @@ described(
 
 @strawberry.type(description="An instance, a provider machine, or both.")
 class FleetItem:
-    source: fleet.Source = strawberry.field(description="Where an item of the fleet is known.")
+    source: fleet.FleetSource = strawberry.field(description="Where an item of the fleet is known.")
     status: InstanceStatus | None = strawberry.field(
         description="Status; the provider's state wins. Null if the provider reports an unknown state."
     )
@@ -144,9 +144,9 @@ class Fleet:
         return cls(
             all_items=list(merged.items),
             counts=FleetCounts(
-                local=counts[fleet.Source.LOCAL],
-                novita=counts[fleet.Source.NOVITA],
-                merged=counts[fleet.Source.MERGED],
+                local=counts[fleet.FleetSource.LOCAL],
+                novita=counts[fleet.FleetSource.NOVITA],
+                merged=counts[fleet.FleetSource.MERGED],
                 total=counts.total(),
             ),
             problem=None if problem is None else FleetProblem(code=problem.code, message=problem.message),

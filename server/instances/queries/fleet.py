@@ -29,7 +29,7 @@ from server.instances.status import MOVING
 S = InstanceStatus
 
 
-class Source(StrEnum):
+class FleetSource(StrEnum):
     """Where an item comes from: our rows, the provider, or both."""
 
     LOCAL = "LOCAL"
@@ -53,7 +53,7 @@ STATUS_OF: dict[MachineState, InstanceStatus | None] = {
 class FleetItem:
     """One machine or instance. `status` follows the provider's state; the instance has our own."""
 
-    source: Source
+    source: FleetSource
     status: InstanceStatus | None
     instance: InstanceRow | None
     snapshot: ProviderSnapshot | None
@@ -64,7 +64,7 @@ class Fleet:
     """All items and timings. `problem` says why the provider's part is missing, if it is."""
 
     items: Sequence[FleetItem]
-    counts: Counter[Source]
+    counts: Counter[FleetSource]
     problem: NovitaError | None
     listed_at: datetime | None
     local_took: timedelta
@@ -86,7 +86,7 @@ async def fleet(database: Database, reader: ProviderReader, *, by: Caller, inclu
     items = [_ours(row, by_id.get(row.novita_id) if row.novita_id else found.pop(row.id, None)) for row in rows]
     if include_novita_only:
         items += [
-            FleetItem(Source.NOVITA, STATUS_OF[state_of(each.snapshot)], None, each.snapshot)
+            FleetItem(FleetSource.NOVITA, STATUS_OF[state_of(each.snapshot)], None, each.snapshot)
             for each in unlinked
             if each.origin is not Origin.IN_DOUBT or each.instance_id in found
         ]
@@ -103,11 +103,11 @@ async def fleet(database: Database, reader: ProviderReader, *, by: Caller, inclu
 def _ours(row: InstanceRow, snapshot: ProviderSnapshot | None) -> FleetItem:
     status = InstanceStatus(row.status)
     if snapshot is None:
-        return FleetItem(Source.LOCAL, status, row, None)
+        return FleetItem(FleetSource.LOCAL, status, row, None)
     # The status of a moving instance follows its operation, and a row that is newer than the list stays as it is.
     if status not in MOVING | {S.CREATING} and row.updated_at < snapshot.asked_at:
         status = expected_status(status, snapshot)
-    return FleetItem(Source.MERGED, status, row, snapshot)
+    return FleetItem(FleetSource.MERGED, status, row, snapshot)
 
 
 async def _rows(database: Database, by: Caller, started: float) -> tuple[Sequence[InstanceRow], timedelta]:

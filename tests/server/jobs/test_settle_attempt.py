@@ -13,7 +13,7 @@ from server.instances.commands.adopt import AdoptDraft, adopt_instance
 from server.instances.commands.create import Accepted
 from server.instances.provider.reconcile import reconcile
 from server.instances.provider.unlinked import Origin
-from server.instances.queries.fleet import Source, fleet
+from server.instances.queries.fleet import FleetSource, fleet
 from server.novita.client import NovitaClient
 from server.novita.models import RemoteInstance
 from server.queue.control import cancel_job
@@ -205,7 +205,7 @@ async def test_fleet_shows_the_machine_with_its_instance_and_only_to_its_project
     (item,) = own.items
     assert item.snapshot is not None
     assert item.instance is not None
-    assert (item.source, item.instance.id, item.snapshot.id) == (Source.MERGED, accepted.instance.id, machine.id)
+    assert (item.source, item.instance.id, item.snapshot.id) == (FleetSource.MERGED, accepted.instance.id, machine.id)
     theirs = await fleet(world.database, world.reader, by=other, include_novita_only=True)
     assert theirs.items == []
 
