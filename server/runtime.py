@@ -34,7 +34,7 @@ from server.instances.provider.live_reads import LiveReads
 from server.instances.provider.poller import InstancePoller
 from server.instances.provider.reader import ProviderReader
 from server.instances.queries.log import LogReader
-from server.jobs.registry import Services, all_handlers, check_handled
+from server.jobs.registry import JobServices, all_handlers, check_handled
 from server.lifetimes.heartbeat import Heartbeats
 from server.market.follow import follow_market
 from server.market.listing import TapeListings
@@ -239,7 +239,7 @@ class Runtime:
             private_addresses=self.settings.allow_private_webhooks,
         )
         self._stack.push_async_callback(sender.close)
-        services = Services(
+        services = JobServices(
             database=self.database,
             novita=self.novita,
             catalog=self.catalog,

@@ -42,7 +42,7 @@ W = TypeVar("W", bound=Work)
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
+class JobServices:
     """The objects that all handlers of a process share."""
 
     database: Database
@@ -79,7 +79,7 @@ class Services:
 class JobContext:
     """The services and the claim of one run of a handler."""
 
-    services: Services
+    services: JobServices
     claim: Claim
 
     @property
@@ -157,7 +157,7 @@ def handles(
     return register
 
 
-def all_handlers(services: Services) -> dict[str, Handler]:
+def all_handlers(services: JobServices) -> dict[str, Handler]:
     """The handlers of all kinds. Imports every module of this package, so a new kind is one new file."""
     for module in pkgutil.walk_packages(server.jobs.__path__, f"{server.jobs.__name__}."):
         importlib.import_module(module.name)
@@ -171,7 +171,7 @@ def check_handled(handlers: Mapping[str, object]) -> None:
         raise StartupProblem(f"no handler for jobs of kind {', '.join(missing)}")
 
 
-def _bound(run: Run, failed: Failed | None, services: Services) -> Handler:
+def _bound(run: Run, failed: Failed | None, services: JobServices) -> Handler:
     async def run_with_context(work: Work, claim: Claim) -> Outcome:
         operation_id: UUID | None = getattr(work, "operation_id", None)
         if operation_id is not None:  # else the operation that enqueued the job stays bound

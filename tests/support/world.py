@@ -31,7 +31,7 @@ from server.instances.commands.lifecycle import Target
 from server.instances.drafts import CreateDraft
 from server.instances.provider.poller import InstancePoller
 from server.instances.provider.reader import ProviderReader
-from server.jobs.registry import Services, all_handlers
+from server.jobs.registry import JobServices, all_handlers
 from server.novita.client import NovitaClient
 from server.novita.transport.retry import RetryPolicy
 from server.probes.probe import Prober
@@ -153,8 +153,8 @@ class World:
             self.database, self.novita, poller, Caches(), instance_ttl=ttl, state_ttl=ttl, fleet_ttl=ttl
         )
 
-    def services_with(self, novita: NovitaClient) -> Services:
-        return Services(
+    def services_with(self, novita: NovitaClient) -> JobServices:
+        return JobServices(
             database=self.database,
             novita=novita,
             catalog=self.catalog,
@@ -164,7 +164,7 @@ class World:
             poller=InstancePoller(novita, calls_per_minute=self.settings.novita_rate_limit),
         )
 
-    def worker_with(self, novita: NovitaClient, services: Services | None = None) -> Worker:
+    def worker_with(self, novita: NovitaClient, services: JobServices | None = None) -> Worker:
         return Worker(
             self.database,
             self.notifier,
