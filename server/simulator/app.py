@@ -121,7 +121,7 @@ class ProviderApi:
         if handler is None:
             await exchange.respond(404, b"text/plain", b"404 page not found\n")
             return
-        if self._is_over_limit():
+        if not self._count_call():
             await self._refuse(exchange, ProviderRefusal(429, "RATE_LIMIT_EXCEEDED", "rate limit exceeded"))
             return
         request = ApiRequest(name, scope["query_string"], body, _key(scope))
@@ -171,15 +171,15 @@ class ProviderApi:
                 await exchange.drop()
         return True
 
-    def _is_over_limit(self) -> bool:
-        """Whether this minute's calls are used up, by the dialect's limit."""
+    def _count_call(self) -> bool:
+        """False if this minute's calls are used up, by the dialect's limit."""
         if not self._world.dialect.rate_limit:
-            return False
+            return True
         minute = int(time.monotonic() // 60)
         if minute != self._minute:
             self._minute, self._calls = minute, 0
         self._calls += 1
-        return self._calls > self._world.dialect.rate_limit
+        return self._calls <= self._world.dialect.rate_limit
 
     async def _refuse(self, exchange: "Exchange", refusal: ProviderRefusal, retry_after: str | None = None) -> None:
         """Send an error in the words of the dialect."""

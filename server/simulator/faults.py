@@ -124,14 +124,18 @@ class Faults:
 
     def match_all(self, route: str, kinds: frozenset[FaultKind]) -> list[Fault]:
         """All faults of these kinds that apply to this request. Each call counts, so call it once per request."""
-        return [fault for fault in self.active if fault.kind in kinds and self._hits(fault, route)]
+        return [fault for fault in self.active if fault.kind in kinds and self._strike(fault, route)]
 
     def match_first(self, route: str, kinds: frozenset[FaultKind]) -> Fault | None:
         """The first fault that applies; the later ones neither apply nor count."""
-        return next((fault for fault in self.active if fault.kind in kinds and self._hits(fault, route)), None)
+        return next((fault for fault in self.active if fault.kind in kinds and self._strike(fault, route)), None)
 
-    def _hits(self, fault: Fault, route: str) -> bool:
-        if not fault.matches(route) or self._is_spent(fault):
+    def _strike(self, fault: Fault, route: str) -> bool:
+        if not fault.matches(route):
+            return False
+        if fault.kind is FaultKind.OUTAGE and fault.seconds and fault.until is None:
+            fault.until = self._monotonic() + fault.seconds  # an outage begins with its first request
+        if self._is_spent(fault):
             return False
         fault.seen += 1
         if fault.seen <= fault.skip:
@@ -142,14 +146,9 @@ class Faults:
         return True
 
     def _is_spent(self, fault: Fault) -> bool:
-        """An outage begins with its first request; without a length it lasts until it is cleared."""
-        if fault.times is not None and fault.struck >= fault.times:
-            return True
-        if fault.kind is not FaultKind.OUTAGE or not fault.seconds:
-            return False
-        if fault.until is None:
-            fault.until = self._monotonic() + fault.seconds
-        return self._monotonic() >= fault.until
+        """Without a number and a length it lasts until it is cleared."""
+        is_used_up = fault.times is not None and fault.struck >= fault.times
+        return is_used_up or (fault.until is not None and self._monotonic() >= fault.until)
 
     def delay(self, fault: Fault) -> float:
         return fault.seconds + self._random.random() * fault.jitter
