@@ -58,7 +58,7 @@ class _Context(ValidationContext):
         usages = self._variable_usages.get(node)
         if usages is None:
             using = set[int]()
-            if not _find_variables(node, using):
+            if not _mark_variables(node, using):
                 return []
             fragment = node if isinstance(node, FragmentDefinitionNode) else None
             visitor = _Usages(self._type_info, fragment, using)
@@ -78,13 +78,13 @@ class _Usages(VariableUsageVisitor):
         return None if id(node) in self._using else SKIP
 
 
-def _find_variables(node: Any, using: set[int]) -> bool:
+def _mark_variables(node: Any, using: set[int]) -> bool:
     """Whether there is a variable at or below this node, but in definitions of variables; `using` gets such fields."""
     found = False
     for each in node.selection_set.selections if node.selection_set is not None else ():
         if each.__class__ is FragmentSpreadNode:
             found = found or _are_used(each.arguments) or _are_used(each.directives)
-        elif _find_variables(each, using):
+        elif _mark_variables(each, using):
             found = True
     if not found:
         found = _are_used(getattr(node, "arguments", None)) or _are_used(node.directives)

@@ -40,7 +40,7 @@ class Turns:
 
     async def take(self, project_id: UUID) -> None:
         """Wait for a turn; at once while few are taken."""
-        if self._taken < TURNS_PER_ITERATION and project_id not in self._waiting and self._may_go(project_id):
+        if self._taken < TURNS_PER_ITERATION and project_id not in self._waiting and self._take_share(project_id):
             self._taken += 1
             self._count()
             return
@@ -49,7 +49,8 @@ class Turns:
         self._count()
         await turn
 
-    def _may_go(self, project_id: UUID) -> bool:
+    def _take_share(self, project_id: UUID) -> bool:
+        """False if its share is used up; there are no shares while no other project makes requests."""
         moment = time.monotonic()
         if not any(other != project_id and at > moment - ACTIVE_SECONDS for other, at in self._active.items()):
             self._shares.pop(project_id, None)
@@ -71,7 +72,7 @@ class Turns:
         for project_id in list(self._waiting):
             if self._taken >= TURNS_PER_ITERATION:
                 break
-            if self._may_go(project_id):
+            if self._take_share(project_id):
                 self._give_turn(project_id)
         if self._taken:
             self._count()
