@@ -99,16 +99,17 @@ class ConnectionLimits:
 
     def note_refusal(self, address: str | None) -> None:
         self.refused += 1
-        if self._is_to_be_logged("http.connections_refused"):
+        if self._begin_log_interval("http.connections_refused"):
             log.warning("http.connections_refused", address=address, open=self.open, refused=self.refused)
 
     def note_bad_request(self, code: str, address: str) -> None:
         """A request was refused before the application was reached: the first of each interval is logged."""
         self._bad_requests[code] += 1
-        if self._is_to_be_logged(code):
+        if self._begin_log_interval(code):
             log.warning("http.request_refused", code=code, address=address, refused=self._bad_requests[code])
 
-    def _is_to_be_logged(self, what: str) -> bool:
+    def _begin_log_interval(self, what: str) -> bool:
+        """False while one is open: it had its line."""
         moment = time.monotonic()
         if what in self._logged_at and moment - self._logged_at[what] < LOG_INTERVAL:
             return False

@@ -178,14 +178,14 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._refusal = (414, "HEAD_TOO_LARGE")
             raise ValueError("the address is too long")
         if self._is_proxy:
-            self._find_client()
+            self._set_client()
         super().on_headers_complete()
         self._reading, self._since, self._head_bytes = "body", self.loop.time(), 0
         self._framing.begin()
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
         self._body_left = int(length) if length.isdigit() and len(length) < 16 else 0
 
-    def _find_client(self) -> None:
+    def _set_client(self) -> None:
         """The request came from a trusted proxy: its client is counted instead."""
         peer = self.client or ("", 0)
         address = self.proxies.client_of(peer[0], self.headers)
