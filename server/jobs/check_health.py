@@ -53,7 +53,7 @@ async def check_health(work: CheckHealth, ctx: JobContext) -> Outcome:
     if view is None or not _is_current(work, view):
         return Done()
     if work.operation_id is not None and view.results:  # not before the first round: it has just been seen running
-        ended = await _find_ended(work, work.operation_id, view, ctx)
+        ended = await _end_if_down(work, work.operation_id, view, ctx)
         if ended is not None:
             return ended
     plan = default_plan(ctx.settings).with_stored(view.health_check)
@@ -95,7 +95,7 @@ def _is_current(work: CheckHealth, view: CheckView) -> bool:
     return view.operation_id == work.operation_id and view.status == InstanceStatus.HEALTH_CHECKING
 
 
-async def _find_ended(work: CheckHealth, operation_id: UUID, view: CheckView, ctx: JobContext) -> Outcome | None:
+async def _end_if_down(work: CheckHealth, operation_id: UUID, view: CheckView, ctx: JobContext) -> Outcome | None:
     """The outcome if the machine of an unhealthy instance is down or gone; None to go on probing.
 
     Without an answer of the provider, probing goes on too, and the next round looks again.

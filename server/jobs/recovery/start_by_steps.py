@@ -135,7 +135,7 @@ async def _relocate(work: StartBySteps, waiting: Waiting | None, ctx: JobContext
         if live is not None or is_one_leaving:
             # A machine of a former operation may exist, and there are never more than two.
             return await _wait_for_former(work, since, ctx)
-        if waiting is not None and await _runs_again(work, instance, waiting, ctx):
+        if waiting is not None and await _return_to_former(work, instance, waiting, ctx):
             return Again(after=timedelta(0))
         fail = partial(_fail, work=work)
         making = another_machine(work, operation, instance, past, wanted, ctx, older=older, fail=fail, waiting=waiting)
@@ -146,7 +146,7 @@ async def _relocate(work: StartBySteps, waiting: Waiting | None, ctx: JobContext
         return retry_later(error, since=since, ctx=ctx, is_look=live is not None)
 
 
-async def _runs_again(work: StartBySteps, instance: Instance, waiting: Waiting, ctx: JobContext) -> bool:
+async def _return_to_former(work: StartBySteps, instance: Instance, waiting: Waiting, ctx: JobContext) -> bool:
     """Whether its machine was started elsewhere while it waited for another one: then it goes on with that."""
     if waiting.row is None or waiting.row.offer_region is not None or waiting.is_over or not has_machine(instance):
         return False
