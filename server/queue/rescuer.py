@@ -70,7 +70,7 @@ class LeaseWatch:
     def __init__(self) -> None:
         self._looked_at = 0.0
 
-    async def any_expired(self, pool: RawPool, *, interval: float) -> bool:
+    async def look_for_expired(self, pool: RawPool, *, interval: float) -> bool:
         """Whether a lease has expired: a query on a tiny table, cheap enough for every second.
 
         False without a query if another worker of this process looked less than half of `interval` ago: it rescues.

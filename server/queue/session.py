@@ -242,7 +242,7 @@ class WorkerSession:
             try:
                 if must_search:
                     shortened = await shorten_waits(pool)
-                if must_search or await watch.any_expired(pool, interval=self._rescue_interval.total_seconds()):
+                if must_search or await watch.look_for_expired(pool, interval=self._rescue_interval.total_seconds()):
                     rescued = await rescue(pool)
                 if must_search or self._producer.may_have_lost_claims:
                     self._producer.may_have_lost_claims = False
