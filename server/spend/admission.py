@@ -128,7 +128,7 @@ class Admission:
     def admit(self, want: Want) -> None:
         """Raise BudgetExceeded or QuotaExceeded, or count it."""
         needed = [
-            (usage, self._needs(budget, usage, want)) for budget, usage in self._budgets if want.is_in_scope(budget)
+            (usage, self._check(budget, usage, want)) for budget, usage in self._budgets if want.is_in_scope(budget)
         ]
         quotas = [
             (quota, usage) for quota, usage in self._quotas if want.is_in_scope(quota) and not want.counts_in(quota)
@@ -141,7 +141,7 @@ class Admission:
             usage.instances, usage.gpus = usage.instances + want.instances, usage.gpus + want.gpus
             usage.price_e5 += want.price_e5
 
-    def _needs(self, budget: Budget, usage: Usage, want: Want) -> int:
+    def _check(self, budget: Budget, usage: Usage, want: Want) -> int:
         needed = want.needs(budget, usage)
         if needed and usage.used + needed > budget.limit_micros:
             metrics.BUDGET_REFUSALS.add()
