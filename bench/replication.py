@@ -21,8 +21,9 @@ from server.db.database import Database
 from server.db.migrate import upgrade
 from server.events.event import EventType
 from server.events.outbox import append
-from server.instances.queries.instances import InstanceFilter, page_of_instances
+from server.instances.queries.instances import InstanceFilter
 from tests.ha.streaming import PostgresServer, primary_and_replica
+from tests.support.pages import page_of_instances
 
 PROJECT = new_id()
 INSTANCES = """

@@ -37,10 +37,11 @@ from server.events.partitions import PARTITION_SIZE, make_partitions
 from server.events.replay import page_of_events
 from server.events.tail import READ_SPAN, SESSION
 from server.instances.queries import fast_page
-from server.instances.queries.instances import InstanceFilter, InstanceOrder, page_of_instances
+from server.instances.queries.instances import InstanceFilter, InstanceOrder
 from server.queue.exchange import PLANNER, ClaimRequest, exchange
 from server.queue.kinds import CleanUp
 from server.spend.report import SpendGroup
+from tests.support.pages import page_of_instances
 from tests.support.processes import up
 
 SMALL = 1000

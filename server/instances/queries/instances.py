@@ -149,22 +149,6 @@ def _seen(found: Instance | None, by: Caller) -> Instance | None:
     return None if found is None or not by.sees(found) else found
 
 
-async def page_of_instances(
-    session: AsyncSession,
-    *,
-    project_id: UUID,
-    wanted: InstanceFilter,
-    first: int,
-    after: tuple[Any, UUID] | None = None,
-    order: InstanceOrder = InstanceOrder.CREATED_AT,
-    descending: bool = True,
-) -> Sequence[InstanceRow]:
-    """A page read in the session's transaction; see `select_page`."""
-    page = select_page(wanted, order, descending=descending, is_later=after is not None, first=first)
-    rows = await session.execute(page, page_values(project_id, after))
-    return [InstanceRow._make(row) for row in rows]
-
-
 def select_page(
     wanted: InstanceFilter,
     order: InstanceOrder,

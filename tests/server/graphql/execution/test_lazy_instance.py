@@ -20,6 +20,7 @@ from server.db import tables
 from server.enums import Billing, InstanceStatus
 from server.instances.queries import fast_page, instances
 from server.instances.queries.instances import InstanceFilter, InstanceOrder
+from tests.support.pages import page_of_instances
 from tests.support.world import World
 
 S = InstanceStatus
@@ -54,9 +55,7 @@ async def test_pages_have_the_same_rows_in_the_same_order(world: World, order: I
     after = None
     for _ in range(4):
         async with world.database.read() as session:
-            in_session = await instances.page_of_instances(
-                session, wanted=InstanceFilter(), first=2, after=after, **wanted
-            )
+            in_session = await page_of_instances(session, wanted=InstanceFilter(), first=2, after=after, **wanted)
         rows = await fast_page.page(world.database, first=2, after=after, **wanted)
         assert rows == in_session
         if not rows:
@@ -202,7 +201,7 @@ async def test_a_filtered_page_has_the_same_rows_as_one_read_in_a_session(world:
     long_ago = now() - timedelta(hours=1)
     await world.put(S.STARTING, novita_id="n9", observed_at=long_ago, status_since=long_ago)
     async with world.database.read() as session:
-        expected = await instances.page_of_instances(
+        expected = await page_of_instances(
             session,
             project_id=world.caller.project_id,
             wanted=wanted,

@@ -8,7 +8,8 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.database import Database
-from server.instances.queries.instances import InstanceFilter, page_of_instances
+from server.instances.queries.instances import InstanceFilter
+from tests.support.pages import page_of_instances
 
 PROJECT = UUID(int=1)
 FLEET = 20_000
