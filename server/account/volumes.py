@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from uuid import UUID
 
-import structlog
 from sqlalchemy import exists, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -23,8 +22,6 @@ from server.queue.enqueue import enqueue
 from server.queue.kinds import CreateVolume, DeleteVolume
 from server.volumes import rows
 from server.volumes.draft import INVALID, name_problems, size_problems
-
-log = structlog.get_logger(__name__)
 
 ID_PATH = ("input", "id")
 NOVITA_ID_PATH = ("input", "novitaId")

@@ -11,8 +11,6 @@ import random
 from dataclasses import replace
 from datetime import timedelta
 
-import structlog
-
 from server.clock import now
 from server.instances import transitions
 from server.instances.provider.drift import recover
@@ -33,8 +31,6 @@ from server.probes.watch import (
 from server.queue.enqueue import enqueue
 from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import LookAtMachine, ProbeWatched, WatchHealth
-
-log = structlog.get_logger(__name__)
 
 # One more job for each so many instances. Jobs wait for their slowest endpoint, so many instances need several.
 INSTANCES_PER_JOB = 500

@@ -16,7 +16,6 @@ from server.events.event import EventType
 
 PREFIX = "vol"
 NAME_INDEX = "volume_name_is_unique_among_the_living"
-MACHINE_INDEX = "volume_novita_id_is_unique_among_the_living"
 
 
 async def lock(session: AsyncSession, volume_id: UUID) -> Volume | None:

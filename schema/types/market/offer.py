@@ -14,8 +14,6 @@ from server.market.history import Bucket
 from server.market.queries import OfferFilter, key_of
 from server.market.tape import OfferKey
 
-READ_MODES = (BillingMode.SPOT, BillingMode.ON_DEMAND)
-
 
 @strawberry.input(description="Filter for offers; all given conditions must match.")
 class MarketFilter:

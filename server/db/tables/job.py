@@ -41,10 +41,6 @@ def _is_in_line(line: str) -> str:
     return f"kind IN ({kinds})"
 
 
-LIVE = (JobStatus.WAITING, JobStatus.RUNNING)
-OVER = (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
-
-
 class Job(Base):
     """A job that has not ended. Finished jobs move to `job_history`, so this table stays small and its indexes dense.
 

@@ -7,7 +7,6 @@ processes do not see what waits in others. Beyond their shares, less urgent clas
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from enum import IntEnum
 from math import exp
 from typing import Protocol
@@ -64,7 +63,6 @@ class Grant:
     wait: float
     rate: float
     available: float
-    used: Calls | Mapping[CallPriority, float]
 
 
 class CallBudget(Protocol):
@@ -108,8 +106,7 @@ def take_calls(
                 given[each] += 1
     left = [each for each in wanted if given[each] < wanted[each]]
     wait = 0.0 if any(given.values()) else min((_wait(state, each, burst) for each in left), default=0.0)
-    used = {each: state.used[each] for each in P}
-    return Grant(given, wait, state.rate, state.tokens, used)
+    return Grant(given, wait, state.rate, state.tokens)
 
 
 def lower_rate(state: CallBudgetState, limit: float, now: float) -> float:
@@ -152,10 +149,3 @@ def _wait(state: CallBudgetState, each: CallPriority, burst: float) -> float:
     own = max((1 - state.own[each]) / (state.rate * SHARES[each]), (level - state.tokens) / state.rate)
     free = (_level(each, burst) - state.tokens) / state.rate
     return max(0.001, min(own, free))
-
-
-def wait_for(position: float, grant: Grant, priority: CallPriority) -> timedelta:
-    """How long the call at that place of its class's line waits, if the other classes go on as they do."""
-    others = sum(used for each, used in grant.used.items() if each is not priority)
-    rate = max(grant.rate * SHARES[priority], grant.rate - others)
-    return timedelta(seconds=position / rate) if rate else timedelta(0)

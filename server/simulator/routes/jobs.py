@@ -7,7 +7,6 @@ from server.simulator.models import Instance
 from server.simulator.requests import ApiRequest, JsonObject, ProviderRefusal, invalid_state, not_found
 from server.simulator.world import World
 
-TYPES = ("saveImage", "instanceMigrate", "autoInstanceMigrate")
 # Simulated seconds until a job runs, and until it ends.
 JOB_PULL_SECONDS = 1.5
 JOB_SECONDS = 5.0
