@@ -11,6 +11,7 @@ from schema.errors import Payload
 from schema.inputs import KEY, Input, KeyValueInput, MutationInput, PortInput, ToolInput, are_unique, mapping
 from schema.permissions import mutation
 from schema.types.catalog import RegistryAuthType, Template
+from server.account.objects import Editor
 from server.account.registry_auths import RegistryAuthDraft, create_registry_auth, delete_registry_auth
 from server.account.templates import TemplateFields, create_template, delete_template, update_template
 from server.errors import Problem
@@ -142,7 +143,7 @@ class AccountMutations:
         self, info: Info, input: Annotated[DeleteRegistryAuthInput, Input]
     ) -> DeleteRegistryAuthPayload:
         novita_id = ids.provider_id(ids.REGISTRY_AUTH, input.id)
-        await delete_registry_auth(info.context.services.account, novita_id, **await caller_of(info))
+        await delete_registry_auth(info.context.services.account, novita_id, by=await editor_of(info))
         return DeleteRegistryAuthPayload(deleted_id=input.id)
 
     @mutation("Create a template at the provider, checked like an instance that is created from it.")
@@ -156,17 +157,16 @@ class AccountMutations:
     async def update_template(self, info: Info, input: Annotated[UpdateTemplateInput, Input]) -> UpdateTemplatePayload:
         novita_id = ids.provider_id(ids.TEMPLATE, input.id)
         template = await update_template(
-            info.context.services.account, novita_id, input.to_fields(), **await caller_of(info)
+            info.context.services.account, novita_id, input.to_fields(), by=await editor_of(info)
         )
         return UpdateTemplatePayload(template=None if template is None else Template.of(template))
 
     @mutation("Delete a template. Instances that were created from it stay.")
     async def delete_template(self, info: Info, input: Annotated[DeleteTemplateInput, Input]) -> DeleteTemplatePayload:
         novita_id = ids.provider_id(ids.TEMPLATE, input.id)
-        await delete_template(info.context.services.account, novita_id, **await caller_of(info))
+        await delete_template(info.context.services.account, novita_id, by=await editor_of(info))
         return DeleteTemplatePayload(deleted_id=input.id)
 
 
-async def caller_of(info: Info) -> dict[str, Any]:
-    """The caller, and whether it may change objects that no project created."""
-    return {"by": info.context.caller, "is_server_admin": await info.context.is_server_admin()}
+async def editor_of(info: Info) -> Editor:
+    return Editor(info.context.caller, await info.context.is_server_admin())

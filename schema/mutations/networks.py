@@ -8,7 +8,7 @@ from schema import ids
 from schema.context import Info
 from schema.errors import Payload
 from schema.inputs import KEY, Input, MutationInput
-from schema.mutations.account import REPLAYED, caller_of
+from schema.mutations.account import REPLAYED, editor_of
 from schema.permissions import mutation
 from schema.types.account import Network, Prewarm
 from server.account.networks import create_network, delete_network, update_network
@@ -102,14 +102,14 @@ class NetworkMutations:
     @mutation("Rename a private network.")
     async def update_network(self, info: Info, input: Annotated[UpdateNetworkInput, Input]) -> UpdateNetworkPayload:
         services, novita_id = info.context.services, ids.provider_id(ids.NETWORK, input.id)
-        network = await update_network(services.account, novita_id, name=input.name, **await caller_of(info))
+        network = await update_network(services.account, novita_id, name=input.name, by=await editor_of(info))
         shown = None if network is None else Network.of(network, await services.catalog.regions())
         return UpdateNetworkPayload(network=shown)
 
     @mutation("Delete a private network. Refused while instances are in it.")
     async def delete_network(self, info: Info, input: Annotated[DeleteNetworkInput, Input]) -> DeleteNetworkPayload:
         novita_id = ids.provider_id(ids.NETWORK, input.id)
-        await delete_network(info.context.services.account, novita_id, **await caller_of(info))
+        await delete_network(info.context.services.account, novita_id, by=await editor_of(info))
         return DeleteNetworkPayload(deleted_id=input.id)
 
     @mutation("Fetch an image to the nodes of a region in advance, so that instances start sooner.")
@@ -129,12 +129,12 @@ class NetworkMutations:
     @mutation("Change the note of a prewarmed image.")
     async def update_prewarm(self, info: Info, input: Annotated[UpdatePrewarmInput, Input]) -> UpdatePrewarmPayload:
         services, novita_id = info.context.services, ids.provider_id(ids.PREWARM, input.id)
-        task = await update_prewarm(services.account, novita_id, note=input.note, **await caller_of(info))
+        task = await update_prewarm(services.account, novita_id, note=input.note, by=await editor_of(info))
         shown = None if task is None else Prewarm.of(task, await services.catalog.regions())
         return UpdatePrewarmPayload(prewarm=shown)
 
     @mutation("Delete a prewarmed image from the nodes.")
     async def delete_prewarm(self, info: Info, input: Annotated[DeletePrewarmInput, Input]) -> DeletePrewarmPayload:
         novita_id = ids.provider_id(ids.PREWARM, input.id)
-        await delete_prewarm(info.context.services.account, novita_id, **await caller_of(info))
+        await delete_prewarm(info.context.services.account, novita_id, by=await editor_of(info))
         return DeletePrewarmPayload(deleted_id=input.id)

@@ -1,7 +1,7 @@
 """Private networks (VPC) of the account."""
 
 from server.account.object_rows import Seen, record_changed
-from server.account.objects import Account, Creation, call, create_object, delete_object, require_owner
+from server.account.objects import Account, Creation, Editor, call, create_object, delete_object, require_owner
 from server.auth.caller import Caller
 from server.catalog.catalog import Network
 from server.enums import ProviderObjectKind
@@ -36,13 +36,9 @@ async def create_network(
     return await account.catalog.network(created.novita_id), created.replayed
 
 
-async def update_network(
-    account: Account, novita_id: str, *, name: str, by: Caller, is_server_admin: bool
-) -> Network | None:
+async def update_network(account: Account, novita_id: str, *, name: str, by: Editor) -> Network | None:
     _check_name(name)
-    await require_owner(
-        account, KIND, novita_id, by=by, is_server_admin=is_server_admin, exists=lambda: _exists(account, novita_id)
-    )
+    await require_owner(account, KIND, novita_id, exists=_exists, by=by)
     if account.is_dry_run:
         return None
     try:
@@ -52,21 +48,13 @@ async def update_network(
     await account.catalog.networks(fresh=True)
     network = await account.catalog.network(novita_id)
     if network is not None:
-        await record_changed(account.database, KIND, seen(network), by=by)
+        await record_changed(account.database, KIND, seen(network), by=by.caller)
     return network
 
 
-async def delete_network(account: Account, novita_id: str, *, by: Caller, is_server_admin: bool) -> None:
+async def delete_network(account: Account, novita_id: str, *, by: Editor) -> None:
     """Refused by the provider while instances are in it."""
-    await delete_object(
-        account,
-        KIND,
-        novita_id,
-        by=by,
-        is_server_admin=is_server_admin,
-        exists=lambda: _exists(account, novita_id),
-        send=lambda: account.novita.delete_network(novita_id),
-    )
+    await delete_object(account, KIND, novita_id, exists=_exists, send=account.novita.delete_network, by=by)
     await account.catalog.networks(fresh=True)
 
 

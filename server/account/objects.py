@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import structlog
 from sqlalchemy import func, select, update
@@ -37,6 +37,7 @@ UNCONFIRMED_FOR = timedelta(seconds=60)
 LISTED_WITHIN = 10.0
 LOOK_EVERY = 0.25
 
+ID_PATH = ("input", "id")
 NOUNS = {
     ProviderObjectKind.REGISTRY_AUTH: "registry auth",
     ProviderObjectKind.TEMPLATE: "template",
@@ -57,6 +58,18 @@ class Account:
     @property
     def is_dry_run(self) -> bool:
         return isinstance(self.database, DryRun)
+
+
+@dataclass(frozen=True, slots=True)
+class Editor:
+    """A caller who wants to change an object, and whether it may change those that no project created."""
+
+    caller: Caller
+    is_server_admin: bool
+
+
+Exists: TypeAlias = Callable[[Account, str], Awaitable[bool]]
+Delete: TypeAlias = Callable[[str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,41 +137,26 @@ async def settle_unconfirmed(
 
 
 async def delete_object(
-    account: Account,
-    kind: ProviderObjectKind,
-    novita_id: str,
-    *,
-    by: Caller,
-    is_server_admin: bool,
-    exists: Callable[[], Awaitable[bool]],
-    send: Callable[[], Awaitable[None]],
-    path: tuple[str, ...] = ("input", "id"),
+    account: Account, kind: ProviderObjectKind, novita_id: str, *, exists: Exists, send: Delete, by: Editor
 ) -> None:
     """Delete an object that the caller may change; one that is already gone is forgotten."""
-    await require_owner(account, kind, novita_id, by=by, is_server_admin=is_server_admin, exists=exists, path=path)
+    await require_owner(account, kind, novita_id, exists=exists, by=by)
     if account.is_dry_run:
         return
     was_there = True
     try:
-        await call(send)
+        await call(lambda: send(novita_id))
     except ProviderNotFound:
         was_there = False
-    await record_deleted(account.database, kind, novita_id, by=by, was_there=was_there)
-    log.info("provider_object.deleted", kind=kind, novita_id=novita_id, token_id=by.token_id)
+    await record_deleted(account.database, kind, novita_id, by=by.caller, was_there=was_there)
+    log.info("provider_object.deleted", kind=kind, novita_id=novita_id, token_id=by.caller.token_id)
 
 
 async def require_owner(
-    account: Account,
-    kind: ProviderObjectKind,
-    novita_id: str,
-    *,
-    by: Caller,
-    is_server_admin: bool,
-    exists: Callable[[], Awaitable[bool]],
-    path: tuple[str, ...] = ("input", "id"),
+    account: Account, kind: ProviderObjectKind, novita_id: str, *, exists: Exists, by: Editor
 ) -> None:
     """Refuse callers that may not change the object: it belongs to the project that created it, or to the server."""
-    account.live_reads.take(by)
+    account.live_reads.take(by.caller)
     async with account.database.read() as session:
         row = await session.scalar(
             select(ProviderObject).where(
@@ -166,13 +164,13 @@ async def require_owner(
                 ProviderObject.novita_id == novita_id,
             )
         )
-    if row is not None and row.project_id == by.project_id and row.deleted_at is None:
+    if row is not None and row.project_id == by.caller.project_id and row.deleted_at is None:
         return
-    if row is not None or not await exists():
-        raise NotFound(NOUNS[kind], path)
-    if not is_server_admin:
+    if row is not None or not await exists(account, novita_id):
+        raise NotFound(NOUNS[kind], ID_PATH)
+    if not by.is_server_admin:
         message = "It was not created by this project: only an ADMIN of the project `default` may change it."
-        raise Refused("NOT_CREATED_HERE", message, path)
+        raise Refused("NOT_CREATED_HERE", message, ID_PATH)
 
 
 async def call(send: Callable[[], Awaitable[None]]) -> None:

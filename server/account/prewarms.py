@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from server.account.object_rows import Seen, record_changed
-from server.account.objects import Account, Creation, call, create_object, delete_object, require_owner
+from server.account.objects import Account, Creation, Editor, call, create_object, delete_object, require_owner
 from server.account.registry_auths import auth_problems
 from server.auth.caller import Caller
 from server.db.text import is_storable
@@ -88,15 +88,11 @@ async def prewarm_image(
     return await _find(account, created.novita_id), created.replayed
 
 
-async def update_prewarm(
-    account: Account, novita_id: str, *, note: str, by: Caller, is_server_admin: bool
-) -> Prewarm | None:
+async def update_prewarm(account: Account, novita_id: str, *, note: str, by: Editor) -> Prewarm | None:
     problems = list(note_problems(note))
     if problems:
         raise Invalid(problems)
-    await require_owner(
-        account, KIND, novita_id, by=by, is_server_admin=is_server_admin, exists=lambda: _exists(account, novita_id)
-    )
+    await require_owner(account, KIND, novita_id, exists=_exists, by=by)
     if account.is_dry_run:
         return None
     try:
@@ -105,19 +101,13 @@ async def update_prewarm(
         raise NotFound("prewarm", ("input", "id")) from None
     task = await _find(account, novita_id)
     if task is not None:
-        await record_changed(account.database, KIND, seen(task), by=by)
+        await record_changed(account.database, KIND, seen(task), by=by.caller)
     return task
 
 
-async def delete_prewarm(account: Account, novita_id: str, *, by: Caller, is_server_admin: bool) -> None:
+async def delete_prewarm(account: Account, novita_id: str, *, by: Editor) -> None:
     await delete_object(
-        account,
-        KIND,
-        novita_id,
-        by=by,
-        is_server_admin=is_server_admin,
-        exists=lambda: _exists(account, novita_id),
-        send=lambda: account.novita.delete_prewarms([novita_id]),
+        account, KIND, novita_id, exists=_exists, send=lambda id: account.novita.delete_prewarms([id]), by=by
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from server.account.object_rows import Seen
-from server.account.objects import Account, Creation, create_object, delete_object
+from server.account.objects import Account, Creation, Editor, create_object, delete_object
 from server.auth.caller import Caller
 from server.catalog.catalog import RegistryAuth
 from server.catalog.owners import owned_by_others
@@ -57,20 +57,13 @@ async def create_registry_auth(
     return next((auth for auth in auths if auth.id == created.novita_id), None), created.replayed
 
 
-async def delete_registry_auth(account: Account, novita_id: str, *, by: Caller, is_server_admin: bool) -> None:
-    async def exists() -> bool:
-        return await account.catalog.has_registry_auth(novita_id)
-
-    await delete_object(
-        account,
-        KIND,
-        novita_id,
-        by=by,
-        is_server_admin=is_server_admin,
-        exists=exists,
-        send=lambda: account.novita.delete_registry_auth(novita_id),
-    )
+async def delete_registry_auth(account: Account, novita_id: str, *, by: Editor) -> None:
+    await delete_object(account, KIND, novita_id, exists=_exists, send=account.novita.delete_registry_auth, by=by)
     await account.catalog.registry_auths(fresh=True)
+
+
+async def _exists(account: Account, novita_id: str) -> bool:
+    return await account.catalog.has_registry_auth(novita_id)
 
 
 async def auth_problems(account: Account, auth_id: str | None, *, by: Caller) -> list[Problem]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 import orjson
 
 from server.account.object_rows import Seen, record_changed
-from server.account.objects import Account, Creation, call, create_object, delete_object, require_owner
+from server.account.objects import Account, Creation, Editor, call, create_object, delete_object, require_owner
 from server.account.registry_auths import auth_problems
 from server.auth.caller import Caller
 from server.catalog.catalog import Template
@@ -93,14 +93,10 @@ async def create_template(
     return await account.catalog.template(created.novita_id), created.replayed
 
 
-async def update_template(
-    account: Account, novita_id: str, fields: TemplateFields, *, by: Caller, is_server_admin: bool
-) -> Template | None:
+async def update_template(account: Account, novita_id: str, fields: TemplateFields, *, by: Editor) -> Template | None:
     """Change the given fields. The provider replaces the whole template, so it is read first."""
-    await _check(account, fields, by)
-    await require_owner(
-        account, KIND, novita_id, by=by, is_server_admin=is_server_admin, exists=lambda: _exists(account, novita_id)
-    )
+    await _check(account, fields, by.caller)
+    await require_owner(account, KIND, novita_id, exists=_exists, by=by)
     if account.is_dry_run:
         return None
     await account.catalog.forget_template(novita_id)
@@ -112,20 +108,12 @@ async def update_template(
     finally:
         await account.catalog.forget_template(novita_id)
     template = await account.catalog.template(novita_id)
-    await record_changed(account.database, KIND, seen(template, await _seals(account)), by=by)
+    await record_changed(account.database, KIND, seen(template, await _seals(account)), by=by.caller)
     return template
 
 
-async def delete_template(account: Account, novita_id: str, *, by: Caller, is_server_admin: bool) -> None:
-    await delete_object(
-        account,
-        KIND,
-        novita_id,
-        by=by,
-        is_server_admin=is_server_admin,
-        exists=lambda: _exists(account, novita_id),
-        send=lambda: account.novita.delete_template(novita_id),
-    )
+async def delete_template(account: Account, novita_id: str, *, by: Editor) -> None:
+    await delete_object(account, KIND, novita_id, exists=_exists, send=account.novita.delete_template, by=by)
     await account.catalog.forget_template(novita_id)
 
 

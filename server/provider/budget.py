@@ -57,10 +57,6 @@ class SharedBudget:
         except DATABASE_ERRORS:
             return await self._alone.lower()
 
-    async def look(self) -> Grant:
-        """The present state, for estimates."""
-        return await self.take({}, charged={}, successes=0)
-
     async def _change(self, change: Callable[[CallBudgetState, float], T]) -> T:
         while True:
             row = await self._database.raw.fetchrow(READ)
