@@ -7,19 +7,13 @@ import orjson
 
 from server.audit.queries import AuditFilter, export_audit
 from server.db import migrate
-from server.db.database import Database
 
 
 async def export(url: str, *, since: datetime | None, until: datetime | None) -> None:
-    database = Database(url)
-    try:
-        await migrate.check_server(url)
-        await migrate.check_is_current(database)
+    async with migrate.open_current(url) as database:
         async for line in export_audit(database, AuditFilter(since=_utc(since), until=_utc(until))):
             sys.stdout.buffer.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
         sys.stdout.buffer.flush()
-    finally:
-        await database.close()
 
 
 def _utc(moment: datetime | None) -> datetime | None:

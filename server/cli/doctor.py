@@ -10,7 +10,6 @@ import typer
 from server.cli.provider import find
 from server.config import Settings
 from server.db import migrate
-from server.db.database import Database
 from server.db.embedded.server import find_running
 from server.db.hosts import redacted
 from server.encryption import Cipher
@@ -77,13 +76,8 @@ async def _tables(settings: Settings) -> str:
     url = _url(settings)
     if url is None:
         return "made by `pilotlight up`"
-    url = settings.directly(url)
-    await migrate.check_server(url)
-    database = Database(url)
-    try:
-        await migrate.check_is_current(database)
-    finally:
-        await database.close()
+    async with migrate.open_current(settings.directly(url)):
+        pass
     return f"at revision {migrate.known_head()}"
 
 
@@ -93,15 +87,9 @@ async def _webhooks(settings: Settings) -> str:
     if url is None:
         return "the signing key is made by `pilotlight up`"
     key = find_key(settings.webhook_signing_key, settings.pilotlight_home)
-    await migrate.check_server(url)
-    database = Database(url)
-    try:
-        await migrate.check_is_current(database)
-        async with database.read() as session:
-            wrong = await projects_with_another_key(session, key)
-            previous = 0 if key is None else await projects_with_a_previous_key(session, key)
-    finally:
-        await database.close()
+    async with migrate.open_current(url) as database, database.read() as session:
+        wrong = await projects_with_another_key(session, key)
+        previous = 0 if key is None else await projects_with_a_previous_key(session, key)
     if wrong:
         difference = "is not set" if key is None else "is another one"
         raise StartupProblem(
@@ -118,14 +106,8 @@ async def _encryption(settings: Settings) -> str:
     url = _url(settings)
     if url is None:
         return "nothing is stored yet"
-    await migrate.check_server(url)
-    database = Database(url)
-    try:
-        await migrate.check_is_current(database)
-        async with database.read() as session:
-            counts = await count_stored(session, Cipher.of(settings.encryption_key))
-    finally:
-        await database.close()
+    async with migrate.open_current(url) as database, database.read() as session:
+        counts = await count_stored(session, Cipher.of(settings.encryption_key))
     if counts.unreadable:
         raise StartupProblem(
             f"ENCRYPTION_KEY lacks the key of the variables of {counts.unreadable} instances: add it behind the first"
@@ -203,16 +185,11 @@ async def settle_questions(settings: Settings) -> None:
     url = _url(settings)
     if url is None:
         return
-    database = Database(settings.directly(url), pool_size=1)
-    try:
-        await migrate.check_is_current(database)
-        async with database.write() as session:
-            row = await read_identity(session)
-            is_bound = row is not None and row.world_id == found.world_id and knows_key(row, found.key)
-            if is_bound:
-                await store_answers(session, answers)
-    finally:
-        await database.close()
+    async with migrate.open_current(settings.directly(url)) as database, database.write() as session:
+        row = await read_identity(session)
+        is_bound = row is not None and row.world_id == found.world_id and knows_key(row, found.key)
+        if is_bound:
+            await store_answers(session, answers)
     typer.echo("  the answers are stored" if is_bound else "  not stored: the database is not bound to this provider")
 
 
@@ -221,15 +198,8 @@ async def _identity(settings: Settings) -> str:
     url = _url(settings)
     if url is None:
         return "the database is bound to its provider by `pilotlight up`"
-    url = settings.directly(url)
-    await migrate.check_server(url)
-    database = Database(url, pool_size=1)
-    try:
-        await migrate.check_is_current(database)
-        async with database.read() as session:
-            row = await read_identity(session)
-    finally:
-        await database.close()
+    async with migrate.open_current(settings.directly(url)) as database, database.read() as session:
+        row = await read_identity(session)
     if settings.novita_api_key is None and not (settings.pilotlight_home / STATE_FILE).exists():
         return "no process was started here yet" if row is None else f"the database belongs to {describe(row)}"
     found = await find(settings)

@@ -4,7 +4,6 @@ import typer
 
 from server.config import Settings
 from server.db import migrate
-from server.db.database import Database
 from server.encryption import PLAIN, Cipher, UnknownEncryptionKey
 from server.errors import StartupProblem
 from server.instances.env import reseal
@@ -15,14 +14,10 @@ async def encrypt(settings: Settings, database_url: str, *, undo: bool) -> None:
     if settings.encryption_key is None:
         raise StartupProblem("ENCRYPTION_KEY is not set")
     cipher = Cipher.of(settings.encryption_key)
-    database = Database(database_url, pool_size=2)
     try:
-        await migrate.check_server(database_url)
-        await migrate.check_is_current(database)
-        changed = await reseal(database, cipher, to=PLAIN if undo else cipher)
+        async with migrate.open_current(database_url) as database:
+            changed = await reseal(database, cipher, to=PLAIN if undo else cipher)
     except UnknownEncryptionKey as error:
         raise StartupProblem(f"{error}; add that key behind the first one, and run this again") from None
-    finally:
-        await database.close()
     how = "in clear" if undo else "with the first key"
     typer.echo(f"the variables of {changed} instances and upgrades are now stored {how}")

@@ -1,7 +1,5 @@
 """Shows which provider the database belongs to, and moves it to another on purpose."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import typer
@@ -10,7 +8,6 @@ from sqlalchemy import text
 
 from server.config import Settings
 from server.db import migrate
-from server.db.database import Database
 from server.errors import NovitaError, StartupProblem
 from server.instances.commands.leave_machines import leave_machines
 from server.novita.client import NovitaClient
@@ -38,7 +35,7 @@ class Move:
 
 async def show(settings: Settings, database_url: str) -> None:
     """Print the row, and what the settings lead to."""
-    async with _open(database_url) as database, database.read() as session:
+    async with migrate.open_current(database_url) as database, database.read() as session:
         row = await identity.read_identity(session)
     if row is None:
         typer.echo("the database belongs to no provider yet; the next start binds it")
@@ -57,7 +54,7 @@ async def rebind(settings: Settings, database_url: str, move: Move) -> None:
     found = await find(settings)
     if move.confirmation != found.confirmation():
         raise StartupProblem(f"the settings lead to {found}; confirm that with --confirm {found.confirmation()}")
-    async with _open(database_url) as database, database.write() as session:
+    async with migrate.open_current(database_url) as database, database.write() as session:
         row = await identity.read_identity(session)
         at_stake = (await session.execute(AT_STAKE)).one()
         if at_stake.workers:
@@ -102,14 +99,3 @@ async def find(settings: Settings) -> FoundProvider:
             return FoundProvider(url, key, await novita.read_world_id())
         except NovitaError as error:
             raise StartupProblem(f"{url}: {error.message} ({error.code})") from None
-
-
-@asynccontextmanager
-async def _open(database_url: str) -> AsyncGenerator[Database]:
-    database = Database(database_url, pool_size=1)
-    try:
-        await migrate.check_server(database_url)
-        await migrate.check_is_current(database)
-        yield database
-    finally:
-        await database.close()

@@ -20,10 +20,7 @@ WORKERS = text("SELECT count(*) FROM job_worker WHERE lease_until > clock_timest
 
 async def restored(settings: Settings, database_url: str) -> None:
     """Mark the database as restored, then compare it with the provider. May be repeated after an error."""
-    database = Database(database_url, pool_size=4)
-    try:
-        await migrate.check_server(database_url)
-        await migrate.check_is_current(database)
+    async with migrate.open_current(database_url) as database:
         await mark_restored(database)
         typer.echo("cursors of before are refused; creates of before look for their machine first")
         if settings.novita_api_key is None:
@@ -36,8 +33,6 @@ async def restored(settings: Settings, database_url: str) -> None:
             rate_limit_per_minute=settings.novita_rate_limit,
         ) as novita:
             await compare(settings, database, novita)
-    finally:
-        await database.close()
 
 
 async def mark_restored(database: Database) -> None:

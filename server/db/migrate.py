@@ -1,7 +1,8 @@
 """Runs migrations, once even if several processes start together, and checks the revision of a database."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -53,6 +54,18 @@ async def upgrade(url: str, revision: str = "head") -> None:
 async def downgrade(url: str, revision: str) -> None:
     """Downgrade to `revision` ("base" empties the database)."""
     await _locked(url, lambda config: command.downgrade(config, revision))
+
+
+@asynccontextmanager
+async def open_current(url: str) -> AsyncGenerator[Database]:
+    """The database while a command runs; raises StartupProblem if its tables are not those of this code."""
+    await check_server(url)
+    database = Database(url, pool_size=4)
+    try:
+        await check_is_current(database)
+        yield database
+    finally:
+        await database.close()
 
 
 async def check_is_current(database: Database) -> None:
