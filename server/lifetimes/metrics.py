@@ -1,15 +1,14 @@
 """The utilisation of a machine, read from the provider for a caller; cached for a moment and never stored."""
 
-import asyncio
 from datetime import datetime, timedelta
+from functools import partial
 
 from server.auth.caller import Caller
 from server.db.tables import InstanceLike
-from server.errors import ProviderNotFound, ProviderTimeout
+from server.instances.provider.live_reads import fetch_for_user
 from server.instances.provider.reader import METRICS_TTL, ProviderReader
 from server.novita.models import InstanceMetrics
 
-FETCH_TIMEOUT = timedelta(seconds=10)  # a user waits
 # The provider's limits.
 INTERVAL_MIN = timedelta(seconds=16)
 POINTS_MAX = 1000
@@ -25,17 +24,8 @@ async def instance_metrics(
     by: Caller,
 ) -> InstanceMetrics | None:
     """None without a machine. Raises NovitaError, TooManyLiveReads."""
-    if instance.novita_id is None or instance.deleted_at is not None:
-        return None
-    try:
-        async with asyncio.timeout(FETCH_TIMEOUT.total_seconds()):
-            return await reader.metrics(
-                instance.novita_id, since=_rounded(since), until=_rounded(until), interval=interval, by=by
-            )
-    except ProviderNotFound:
-        return None
-    except TimeoutError:
-        raise ProviderTimeout("the provider takes too long to show metrics") from None
+    fetch = partial(reader.metrics, since=_rounded(since), until=_rounded(until), interval=interval, by=by)
+    return await fetch_for_user(instance, fetch, what="show metrics")
 
 
 def range_problem(since: datetime, until: datetime, interval: timedelta) -> str | None:

@@ -1,12 +1,20 @@
 """The share of the provider's calls that requests may spend on reads of their own."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import TypeVar
 
 from server.auth.caller import Caller
 from server.auth.rate_limit import RateLimiter
 from server.batching import KeyedBuckets
-from server.errors import TooManyLiveReads
+from server.db.tables import InstanceLike
+from server.errors import ProviderNotFound, ProviderTimeout, TooManyLiveReads
 
+T = TypeVar("T")
+
+# A user waits, and an older answer would be of no use.
+FETCH_TIMEOUT = timedelta(seconds=10)
 # Of a minute's worth, what may come at once: a caller's burst waits in one queue with all other calls.
 BURST = 0.5
 
@@ -29,3 +37,16 @@ class LiveReads:
         if wait is not None:
             self._callers.give_back(caller)
             raise TooManyLiveReads(timedelta(seconds=wait))
+
+
+async def fetch_for_user(instance: InstanceLike, fetch: Callable[[str], Awaitable[T]], *, what: str) -> T | None:
+    """Fetch by the id of the instance's machine; None without a machine. Raises NovitaError, TooManyLiveReads."""
+    if instance.novita_id is None or instance.deleted_at is not None:
+        return None
+    try:
+        async with asyncio.timeout(FETCH_TIMEOUT.total_seconds()):
+            return await fetch(instance.novita_id)
+    except ProviderNotFound:
+        return None
+    except TimeoutError:
+        raise ProviderTimeout(f"the provider takes too long to {what}") from None

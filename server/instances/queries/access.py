@@ -3,20 +3,17 @@
 Addresses and passwords change with every start, so a stored copy would be useless and a risk.
 """
 
-import asyncio
 from dataclasses import dataclass
-from datetime import timedelta
+from functools import partial
 
 from pydantic import SecretStr
 
 from server.auth.caller import Caller
 from server.db.tables import InstanceLike
-from server.errors import ProviderNotFound, ProviderTimeout
+from server.instances.provider.live_reads import fetch_for_user
 from server.instances.provider.reader import ProviderReader
 from server.novita.models import Jupyter, WebTerminal
 
-# A user waits, and an older answer would be of no use.
-FETCH_TIMEOUT = timedelta(seconds=10)
 RUNNING = "running"  # the provider's word
 
 
@@ -41,16 +38,8 @@ async def instance_access(reader: ProviderReader, instance: InstanceLike, *, by:
 
     The provider's status decides, not ours: users can log in to a machine that failed its checks, to see why.
     """
-    if instance.novita_id is None or instance.deleted_at is not None:
-        return None
-    try:
-        async with asyncio.timeout(FETCH_TIMEOUT.total_seconds()):
-            remote = await reader.fetch(instance.novita_id, by=by)
-    except ProviderNotFound:
-        return None
-    except TimeoutError:
-        raise ProviderTimeout("the provider takes too long to say how to log in") from None
-    if remote.status != RUNNING:
+    remote = await fetch_for_user(instance, partial(reader.fetch, by=by), what="say how to log in")
+    if remote is None or remote.status != RUNNING:
         return None
     ssh = remote.ssh
     return Access(

@@ -7,19 +7,19 @@ with the Range header. A server that ignores the header sends all, of which at m
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 
 import aiohttp
 
 from server.auth.caller import Caller
 from server.db.tables import InstanceLike
-from server.errors import ProviderError, ProviderNotFound, ProviderTimeout, ProviderUnreachable
+from server.errors import ProviderError, ProviderTimeout, ProviderUnreachable
+from server.instances.provider.live_reads import FETCH_TIMEOUT, fetch_for_user
 from server.instances.provider.reader import ProviderReader
 from server.ssrf import PrivateAddresses, guarded_connector
 
 MAX_BYTES = 1024 * 1024
-FETCH_TIMEOUT = timedelta(seconds=10)
 HEADERS = {"user-agent": "pilotlight-log", "accept": "text/plain, */*", "accept-encoding": "identity"}
 
 
@@ -82,16 +82,8 @@ class LogReader:
 
 async def log_address(reader: ProviderReader, instance: InstanceLike, which: LogKind, *, by: Caller) -> str | None:
     """Where the provider serves the log now; None without a machine or a log. Raises NovitaError, TooManyLiveReads."""
-    if instance.novita_id is None or instance.deleted_at is not None:
-        return None
-    try:
-        async with asyncio.timeout(FETCH_TIMEOUT.total_seconds()):
-            remote = await reader.fetch(instance.novita_id, by=by)
-    except ProviderNotFound:
-        return None
-    except TimeoutError:
-        raise ProviderTimeout("the provider takes too long to say where the log is") from None
-    if remote.logs is None:
+    remote = await fetch_for_user(instance, partial(reader.fetch, by=by), what="say where the log is")
+    if remote is None or remote.logs is None:
         return None
     return remote.logs.instance_address if which is LogKind.CONTAINER else remote.logs.system_address
 

@@ -10,8 +10,8 @@ import pytest
 
 from schema import ids
 from server.enums import InstanceStatus, Role
+from server.instances.provider import live_reads
 from server.instances.provider.reader import METRICS_TTL
-from server.lifetimes import metrics
 from server.simulator.faults import Fault, FaultKind
 from tests.support.api import Api
 
@@ -95,7 +95,7 @@ async def test_ranges_that_the_provider_refuses_are_not_asked_for(api: Api, wron
 
 async def test_provider_that_fails_or_says_nothing_is_a_retryable_error(api: Api, monkeypatch: pytest.MonkeyPatch):
     id, _ = await machine_of(api)
-    monkeypatch.setattr(metrics, "FETCH_TIMEOUT", timedelta(seconds=0.5))
+    monkeypatch.setattr(live_reads, "FETCH_TIMEOUT", timedelta(seconds=0.5))
     end = datetime.now(UTC) - HOUR
     for number, kind in enumerate((FaultKind.HANG, FaultKind.ERROR)):
         api.world.faults(Fault(kind, (ROUTE,), status=503))

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from schema import ids
 from schema.types.instance import SshAccess
 from server.enums import InstanceStatus, Role
+from server.instances.provider import live_reads
 from server.instances.queries import access as ssh
 from server.simulator.faults import Fault, FaultKind
 from server.simulator.models import Instance as Machine
@@ -129,7 +130,7 @@ async def test_with_the_provider_away_the_error_is_retryable(world: World):
 
 async def test_a_provider_that_says_nothing_is_not_waited_for_long(api: Api, monkeypatch: pytest.MonkeyPatch):
     id, _ = await _ready(api)
-    monkeypatch.setattr(ssh, "FETCH_TIMEOUT", timedelta(seconds=0.5))
+    monkeypatch.setattr(live_reads, "FETCH_TIMEOUT", timedelta(seconds=0.5))
     api.world.faults(Fault(FaultKind.HANG, routes=(GET,)))
 
     answer = await api.ask(ACCESS, id=_shown(id))
