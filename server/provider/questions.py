@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from server.db.tables import ProviderIdentity
 from server.errors import NovitaError
 from server.novita.client import NovitaClient
-from server.novita.endpoints.instances import PAGE_SIZE
+from server.novita.endpoints.pages import PAGE_SIZE
 from server.novita.models.base import ProviderPage
 from server.novita.models.instance import RemoteInstance
 

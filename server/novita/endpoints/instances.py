@@ -1,11 +1,10 @@
 """Instances: create, read, start, stop, change, delete."""
 
 from collections.abc import Sequence
-from contextlib import suppress
+from functools import partial
 
-import structlog
-
-from server.errors import ProviderError, ValidationFailed
+from server.errors import ValidationFailed
+from server.novita.endpoints.pages import PAGE_SIZE, read_all_pages
 from server.novita.models.base import ProviderPage, id_of, page_of
 from server.novita.models.instance import RemoteInstance
 from server.novita.models.request import CreateInstance, Port, UpgradeInstance, env_secrets
@@ -13,11 +12,7 @@ from server.novita.transport.concurrency import CallPriority
 from server.novita.transport.json_reader import JsonReader
 from server.novita.transport.request import ApiCalls, get, ignore_body, post
 
-PAGE_SIZE = 100
 PAGE_SIZE_MIN = 10
-PAGES_MAX = 1_000  # 100,000 instances; more would be an endless list
-
-log = structlog.get_logger()
 
 
 class InstanceCalls(ApiCalls):
@@ -74,47 +69,21 @@ class InstanceCalls(ApiCalls):
         """All pages, each machine once. Changes during the read may hide an instance: read it by id before treating it
         as deleted, or pass `must_be_complete` to get ProviderError if fewer are found than the list says it has.
 
-        Whether pages begin at 0 or 1, how large they may be and what `total` counts is undocumented. So a total is
-        believed only if it is larger than its own page; without one, pages are read from 1 until one brings nothing
-        new, and then page 0. A page size that is refused is halved.
+        How large a page may be is undocumented: a page size that is refused is halved.
         """
-        found: dict[str, RemoteInstance] = {}
+        fetch = partial(self.instances, name=name, product_name=product_name, status=status, priority=priority)
 
         async def read(number: int) -> ProviderPage[RemoteInstance]:
-            page = await self.instances(
-                page=number, page_size=page_size, name=name, product_name=product_name, status=status, priority=priority
-            )
-            found.update((each.id, each) for each in page.items)
-            return page
-
-        for number in range(1, PAGES_MAX + 1):
-            count = len(found)
+            nonlocal page_size
             try:
-                page = await read(number)
+                return await fetch(page=number, page_size=page_size)
             except ValidationFailed:
-                if number > 1 or page_size < 2 * PAGE_SIZE_MIN:
+                if number != 1 or page_size < 2 * PAGE_SIZE_MIN:
                     raise
-                return await self.all_instances(
-                    name=name,
-                    product_name=product_name,
-                    status=status,
-                    page_size=page_size // 2,
-                    must_be_complete=must_be_complete,
-                    priority=priority,
-                )
-            if page.total is not None and len(page.items) < page.total <= len(found):
-                return list(found.values())
-            if len(found) == count:
-                break
-        else:
-            raise ProviderError(f"the list of instances does not end after {PAGES_MAX} pages")
-        with suppress(ValidationFailed):  # it has no page 0
-            page = await read(0)
-        if page.total is not None and len(found) < page.total:
-            log.warning("novita list is shorter than it says", found=len(found), total=page.total)
-            if must_be_complete:
-                raise ProviderError(f"the list has {len(found)} of the {page.total} instances that it says")
-        return list(found.values())
+                page_size //= 2
+                return await read(number)
+
+        return await read_all_pages(read, of="instances", must_be_complete=must_be_complete)
 
     async def start_instance(self, novita_id: str) -> None:
         """Start an exited instance. InvalidStateChange may come although it was accepted: check the status."""

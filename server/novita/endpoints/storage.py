@@ -1,15 +1,10 @@
 """Network volumes and private networks."""
 
-from contextlib import suppress
-
-from server.errors import ProviderError, ValidationFailed
+from server.novita.endpoints.pages import PAGE_SIZE, read_all_pages
 from server.novita.models.base import ProviderPage, id_of, only, page_of
 from server.novita.models.storage import Network, NetworkStorage
 from server.novita.transport.concurrency import CallPriority
 from server.novita.transport.request import ApiCalls, get, ignore_body, post
-
-PAGE_SIZE = 100
-PAGES_MAX = 1000
 
 
 class StorageCalls(ApiCalls):
@@ -17,7 +12,7 @@ class StorageCalls(ApiCalls):
         self,
         *,
         page: int = 1,
-        page_size: int = 100,
+        page_size: int = PAGE_SIZE,
         name: str | None = None,
         storage_id: str | None = None,
         priority: CallPriority = CallPriority.USER,
@@ -29,27 +24,11 @@ class StorageCalls(ApiCalls):
     async def all_network_storages(self, *, priority: CallPriority = CallPriority.USER) -> list[NetworkStorage]:
         """All pages, whether they begin at 0 or 1. Raises ProviderError if there are fewer than the list says it has:
         a volume must not be taken for absent because a page was missed."""
-        found: dict[str, NetworkStorage] = {}
 
         async def read(number: int) -> ProviderPage[NetworkStorage]:
-            page = await self.network_storages(page=number, page_size=PAGE_SIZE, priority=priority)
-            found.update((each.id, each) for each in page.items)
-            return page
+            return await self.network_storages(page=number, page_size=PAGE_SIZE, priority=priority)
 
-        for number in range(1, PAGES_MAX + 1):
-            count = len(found)
-            page = await read(number)
-            if page.total is not None and len(page.items) < page.total <= len(found):
-                return list(found.values())
-            if len(found) == count:
-                break
-        else:
-            raise ProviderError(f"the list of network storages does not end after {PAGES_MAX} pages")
-        with suppress(ValidationFailed):  # it has no page 0
-            page = await read(0)
-        if page.total is not None and len(found) < page.total:
-            raise ProviderError(f"the list has {len(found)} of the {page.total} network storages that it says")
-        return list(found.values())
+        return await read_all_pages(read, of="network storages", must_be_complete=True)
 
     async def create_network_storage(
         self, *, cluster_id: str, name: str, size_gb: int, asked_at: float | None = None

@@ -200,7 +200,7 @@ async def test_a_page_size_that_is_refused_is_halved():
 
 
 async def test_a_list_that_never_ends_is_an_error(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("server.novita.endpoints.instances.PAGES_MAX", 5)
+    monkeypatch.setattr("server.novita.endpoints.pages.PAGES_MAX", 5)
 
     def another(request: Request) -> bytes:
         return answer(200, {"instances": [{"id": request.target}], "total": 10**6})
