@@ -44,7 +44,7 @@ from server.instances.queries import operations as reads
 from server.market.alerts import get_alerts
 from server.market.history import Availability, read_availability
 from server.market.tape import OfferKey
-from server.market.waiting_view import WaitView, read_waits
+from server.market.waiting_view import CapacityWaitView, read_waits
 from server.probes.results import read_results
 from server.queue.queries import JobView, get_jobs
 from server.spend.budgets import get_budgets
@@ -203,7 +203,7 @@ class Loaders:
         return [by_id.get(id) for id in instance_ids]
 
     @_loader
-    async def capacity_wait(self, operation_ids: list[UUID]) -> list[WaitView | None]:
+    async def capacity_wait(self, operation_ids: list[UUID]) -> list[CapacityWaitView | None]:
         by_id = await read_waits(self._database.raw, operation_ids, project_id=self._project_id)
         return [by_id.get(id) for id in operation_ids]
 

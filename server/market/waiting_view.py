@@ -30,7 +30,7 @@ class WaitedOffer:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitView:
+class CapacityWaitView:
     since: datetime
     until: datetime
     priority: int
@@ -75,10 +75,10 @@ READ_OFFERS = f"""
 """
 
 
-async def read_waits(pool: RawPool, operation_ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, WaitView]:
+async def read_waits(pool: RawPool, operation_ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, CapacityWaitView]:
     """By operation; those that do not wait are missing."""
     found = {
-        row["operation_id"]: WaitView(
+        row["operation_id"]: CapacityWaitView(
             since=row["since"],
             until=row["until"],
             priority=row["priority"],

@@ -9,7 +9,7 @@ from schema.types.money import BillingMode, Money
 from server.conversion import convert
 from server.market import waiting_view
 from server.market.wait_draft import USUAL_PRIORITY, WaitDraft
-from server.market.waiting_view import WaitBlocker, WaitView
+from server.market.waiting_view import CapacityWaitView, WaitBlocker
 
 described(
     WaitBlocker,
@@ -88,6 +88,6 @@ class CapacityWait:
     )
 
     @classmethod
-    def of(cls, view: WaitView) -> "CapacityWait":
+    def of(cls, view: CapacityWaitView) -> "CapacityWait":
         offers = [WaitedOffer.of(offer) for offer in view.offers]
         return convert(cls, view, position=view.ahead + 1, offers=offers)
