@@ -23,7 +23,7 @@ PHASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class StepRefusal:
     """Why a step was not possible."""
 
     step: StartStep
@@ -56,7 +56,7 @@ def _first(steps: Sequence[StartStep], instance: Instance) -> StartStep | None:
     return possible[0] if possible else None
 
 
-async def go_on(session: AsyncSession, operation: Operation, refusal: Refusal) -> bool:
+async def go_on(session: AsyncSession, operation: Operation, refusal: StepRefusal) -> bool:
     """Let a locked operation take its next step; False if there is none."""
     instance = await transitions.lock(session, operation.instance_id)
     step = following(operation, instance, refusal.step)
@@ -68,7 +68,7 @@ async def go_on(session: AsyncSession, operation: Operation, refusal: Refusal) -
 
 
 async def tell_step(
-    session: AsyncSession, instance: Instance, operation: Operation, step: StartStep, refusal: Refusal | None
+    session: AsyncSession, instance: Instance, operation: Operation, step: StartStep, refusal: StepRefusal | None
 ) -> None:
     values: dict[str, Any] = {"step": step}
     if refusal is not None:

@@ -110,7 +110,7 @@ async def _go_on(work: StartBySteps, step: StartStep, reason: Reason, ctx: JobCo
         operation = await operations.lock_open(session, work.operation_id)
         if operation is None:
             return False
-        return await steps.go_on(session, operation, steps.Refusal(step, reason.code, reason.message))
+        return await steps.go_on(session, operation, steps.StepRefusal(step, reason.code, reason.message))
 
 
 async def _relocate(work: StartBySteps, waiting: Waiting | None, ctx: JobContext) -> Outcome:
