@@ -17,7 +17,7 @@ COMPLETE = "_PILOTLIGHT_COMPLETE"
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class StoredContext:
     """A stored server."""
 
     name: str
@@ -80,7 +80,9 @@ def remove(name: Annotated[str, typer.Argument(help="Name of a context.")]) -> N
 def list_contexts(output: Output = None) -> None:
     """List the stored servers, without their tokens."""
     stored = _read()
-    found = [Context(name, each["url"], name == stored["current"]) for name, each in sorted(stored["contexts"].items())]
+    found = [
+        StoredContext(name, each["url"], name == stored["current"]) for name, each in sorted(stored["contexts"].items())
+    ]
     show(found, CONTEXT, [], output)
 
 
