@@ -24,7 +24,7 @@ from server.novita.transport.http import HttpClient
 from server.novita.transport.json_reader import InvalidResponse, parse
 from server.novita.transport.rate_limiter import CallRateLimiter, LimiterSnapshot, Turn
 from server.novita.transport.request import ApiTransport, get
-from server.novita.transport.retry import Clock, MonotonicClock, RetryPolicy
+from server.novita.transport.retry import MonotonicClock, RetryPolicy, TransportClock
 from server.novita.transport.transport import Transport, TurnTransport
 
 __all__ = ["CallGuard", "CallPriority", "ClientSnapshot", "NovitaClient"]
@@ -62,7 +62,7 @@ class NovitaClient(
         breaker: CircuitBreaker | None = None,  # shared with another client of this process
         retry: RetryPolicy | None = None,
         slots_per_route: int = 64,  # concurrent calls of one route
-        clock: Clock | None = None,
+        clock: TransportClock | None = None,
     ) -> None:
         clock = clock or MonotonicClock()
         self.breaker = breaker or CircuitBreaker(threshold=breaker_threshold, recovery=breaker_recovery, clock=clock)

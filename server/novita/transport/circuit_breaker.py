@@ -15,7 +15,7 @@ from types import TracebackType
 import structlog
 
 from server.errors import CircuitOpen, NovitaError, PaymentRequired, Suspended
-from server.novita.transport.retry import Clock
+from server.novita.transport.retry import TransportClock
 from server.observe import metrics
 
 HOST = "host"
@@ -49,7 +49,7 @@ class BreakerSnapshot:
 class CircuitBreaker:
     """All circuits. `threshold` failures in a row open one (0: never); after `recovery` a single call probes."""
 
-    def __init__(self, *, threshold: int, recovery: timedelta, clock: Clock) -> None:
+    def __init__(self, *, threshold: int, recovery: timedelta, clock: TransportClock) -> None:
         self._threshold = threshold
         self._recovery = recovery.total_seconds()
         self._clock = clock
@@ -160,7 +160,7 @@ class Circuit:
     """The circuit of the host, of our key or of one route. A period lasts from one opening or closing to the next. A
     result counts only in the period in which its call began: a late one neither closes nor reopens the circuit."""
 
-    def __init__(self, name: str, *, threshold: int, recovery: float, clock: Clock) -> None:
+    def __init__(self, name: str, *, threshold: int, recovery: float, clock: TransportClock) -> None:
         self.name = name
         self._threshold = threshold
         self._recovery = recovery

@@ -15,7 +15,7 @@ from server.novita.transport.budget import (
     take_calls,
 )
 from server.novita.transport.concurrency import CallQueue
-from server.novita.transport.retry import Clock
+from server.novita.transport.retry import TransportClock
 
 SHORT_SECONDS = 3.0  # after a call had to wait
 WAIT_MAX = 86_400.0  # seconds; a job's turn may take long, and its line has no other end
@@ -57,7 +57,7 @@ class Turn:
 class LocalBudget:
     """The budget of a client that shares it with no other."""
 
-    def __init__(self, limit_per_minute: int, clock: Clock) -> None:
+    def __init__(self, limit_per_minute: int, clock: TransportClock) -> None:
         self._limit = limit_per_minute / 60
         self._clock = clock
         self._state = full_budget(self._limit, clock.now())
@@ -75,7 +75,7 @@ class LocalBudget:
 class CallRateLimiter:
     """A queue of the calls of this client in front of a budget, which it may share with others."""
 
-    def __init__(self, calls_per_minute: int, clock: Clock, budget: CallBudget | None = None) -> None:
+    def __init__(self, calls_per_minute: int, clock: TransportClock, budget: CallBudget | None = None) -> None:
         self.calls_per_minute = calls_per_minute
         self._clock = clock
         self._budget: CallBudget = budget or LocalBudget(max(1, calls_per_minute), clock)

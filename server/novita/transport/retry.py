@@ -51,7 +51,7 @@ def _is_transient(error: NovitaError) -> bool:
     )
 
 
-class Clock(Protocol):
+class TransportClock(Protocol):
     def now(self) -> float:
         """Monotonic seconds."""
         ...

@@ -13,7 +13,7 @@ from server.novita.transport.http import ClientClosed, DeadlinePassed, HttpClien
 from server.novita.transport.json_reader import InvalidResponse, JsonReader, parse
 from server.novita.transport.rate_limiter import CallRateLimiter, Turn
 from server.novita.transport.request import BILLING_PREFIX, ApiCall, ignore_body
-from server.novita.transport.retry import Clock, RetryPolicy
+from server.novita.transport.retry import RetryPolicy, TransportClock
 from server.observe import metrics
 from server.observe.tracing import Kind, span
 
@@ -31,7 +31,7 @@ class Transport:
         limiter: CallRateLimiter,
         retry: RetryPolicy,
         slots_per_route: int,
-        clock: Clock,
+        clock: TransportClock,
     ) -> None:
         self._http = http
         self._breaker = breaker
