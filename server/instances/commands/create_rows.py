@@ -219,7 +219,12 @@ class CreateBatcher:
         rows = await self._fetch(CONFLICTS, to_json(wanted))
         return [
             Conflicts(
-                row[0], row[1], Policy.of(None if row[2] is None else orjson.loads(row[2])), kinds_of(row[3]), *row[4:]
+                is_name_taken=bool(row[0]),
+                is_key_used=bool(row[1]),
+                policy=Policy.of(None if row[2] is None else orjson.loads(row[2])),
+                foreign=kinds_of(row[3]),
+                has_budget=bool(row[4]),
+                has_waits=bool(row[5]),
             )
             for row in rows
         ]

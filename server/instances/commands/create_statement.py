@@ -30,19 +30,20 @@ def insert_statement() -> str:
     )
 
 
+HAS_GUARDS = """coalesce((SELECT true FROM budget WHERE budget.project_id = new.project LIMIT 1),
+                    (SELECT true FROM quota WHERE quota.project_id = new.project LIMIT 1))"""
 # One JSON value, not arrays: of arrays whose length it knows PostgreSQL expects fewer rows, and plans anew each time
-# (0.26 ms of its CPU instead of 0.09).
+# (0.26 ms of its CPU instead of 0.09). No EXISTS: of the 100 names that it expects PostgreSQL would look each up in a
+# hash of all instances, read anew for each statement (0.8 ms of its CPU with 3,000 of them).
 CONFLICTS = f"""
-    SELECT EXISTS (SELECT FROM instance
-                   WHERE project_id = new.project AND name = new.wanted_name AND status <> 'DELETED') AS is_name_taken,
-           new.key IS NOT NULL AND
-           EXISTS (SELECT FROM idempotency_key AS used
-                   WHERE used.project_id = new.project AND used.key = new.key) AS is_key_used,
+    SELECT (SELECT true FROM instance
+            WHERE project_id = new.project AND name = new.wanted_name AND status <> 'DELETED' LIMIT 1) AS is_name_taken,
+           (SELECT true FROM idempotency_key AS used
+            WHERE used.project_id = new.project AND used.key = new.key LIMIT 1) AS is_key_used,
            (SELECT to_jsonb(policy) FROM lifetime_policy AS policy WHERE policy.project_id = new.project) AS policy,
            CASE WHEN new.objects IS NOT NULL THEN {OF_OTHERS.format(objects="new.objects", project="new.project")} END,
-           EXISTS (SELECT FROM budget WHERE budget.project_id = new.project)
-               OR EXISTS (SELECT FROM quota WHERE quota.project_id = new.project),
-           EXISTS (SELECT FROM capacity_wait WHERE capacity_wait.project_id = new.project)
+           {HAS_GUARDS},
+           (SELECT true FROM capacity_wait WHERE capacity_wait.project_id = new.project LIMIT 1)
     FROM ROWS FROM (jsonb_to_recordset($1::jsonb) AS (project uuid, wanted_name text, key text, objects jsonb))
         WITH ORDINALITY AS new (project, wanted_name, key, objects, place)
     ORDER BY place

@@ -13,6 +13,7 @@ import pytest
 from server.batching import GroupCommit
 from server.errors import Invalid, KeyReused, Refused
 from server.instances.commands.create import Accepted
+from server.instances.commands.create_statement import CONFLICTS
 from tests.server.instances.commands import creates_until_killed
 from tests.support.waiting import until
 from tests.support.world import World
@@ -194,6 +195,24 @@ async def test_a_single_item_is_written_at_once_and_later_ones_share_the_next_wr
     assert await first == 2
     assert await asyncio.gather(*others) == [4, 8, 10, 12]
     assert written == [[1], [2, 4, 5], [6]]
+
+
+async def test_a_name_is_looked_up_without_reading_the_other_instances(world: World):
+    await world.create("one")
+    await world.execute(
+        """INSERT INTO instance (id, project_id, name, status, product_name, gpu_count, rootfs_size_gb, billing, image)
+           SELECT gen_random_uuid(), project_id, 'n' || n, status, product_name, 1, 60, billing, image
+           FROM instance, generate_series(2, 1000) AS n"""
+    )
+    await world.execute("ANALYZE instance")
+
+    rows = await world.rows(f"EXPLAIN (GENERIC_PLAN) {CONFLICTS}", "[]")
+
+    plan = "\n".join(row[0] for row in rows)
+    assert "using instance_name_is_unique_among_the_living on instance" in plan
+    # A hash of all names would be made again for every create.
+    assert "hashed" not in plan
+    assert "Seq Scan on instance" not in plan
 
 
 async def test_an_item_added_right_after_a_result_is_written():
