@@ -94,6 +94,10 @@ class Browser:
         found = await self.evaluate("axe.run().then((all) => JSON.stringify(all.violations))")
         return [each["id"] for each in json.loads(found) if each["impact"] in ("serious", "critical")]
 
+    async def subscriptions(self) -> dict[str, Any]:
+        """The names of the open subscriptions, and how many results had errors."""
+        return dict(await self.servant.do("subscriptions", name=self.name))
+
     async def report(self, url: str) -> dict[str, list[str]]:
         """What went to the console, and which other hosts were asked for anything."""
         return dict(await self.servant.do("report", name=self.name, url=url))

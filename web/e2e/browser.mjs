@@ -30,12 +30,17 @@ export async function open({ width = 1280, height = 800, theme = "light", ...mor
   });
   page.on("pageerror", (error) => problems.push(`error: ${error.stack ?? error}`));
   page.on("request", (request) => requests.push(request.url()));
-  page.on("websocket", (socket) => requests.push(socket.url()));
+  const subscriptions = { open: new Map(), failed: 0 };
+  page.on("websocket", (socket) => {
+    requests.push(socket.url());
+    follow(socket, subscriptions);
+  });
   return {
     context,
     page,
     problems,
     requests,
+    subscriptions,
     async close() {
       await context.close();
       users -= 1;
@@ -44,6 +49,25 @@ export async function open({ width = 1280, height = 800, theme = "light", ...mor
       await browser.close();
     },
   };
+}
+
+// The names of the socket's open subscriptions by their ids, and how many results had errors.
+function follow(socket, subscriptions) {
+  const mine = new Set();
+  const end = (id) => mine.delete(id) && subscriptions.open.delete(id);
+  socket.on("framesent", ({ payload }) => {
+    const { id, type, payload: request } = JSON.parse(payload);
+    if (type === "complete") end(id);
+    if (type !== "subscribe") return;
+    mine.add(id);
+    subscriptions.open.set(id, /subscription (\w+)/.exec(request.query)?.[1]);
+  });
+  socket.on("framereceived", ({ payload }) => {
+    const { id, type, payload: result } = JSON.parse(payload);
+    if (type === "complete" || type === "error") end(id);
+    if (type === "next" && result.errors) subscriptions.failed += 1;
+  });
+  socket.on("close", () => [...mine].forEach(end));
 }
 
 // Hosts other than the page's own that received a request.

@@ -23,6 +23,7 @@ const COMMANDS = {
   texts: ({ page }, { selector }) => page.locator(selector).allInnerTexts(),
   evaluate: ({ page }, { script }) => page.evaluate(script),
   shot: ({ page }, { path }) => page.screenshot({ path }).then(() => undefined),
+  subscriptions: ({ subscriptions: { open, failed } }) => ({ open: [...open.values()], failed }),
   report: ({ problems, requests }, { url }) => ({ problems, otherHosts: otherHosts(requests, url) }),
 };
 
