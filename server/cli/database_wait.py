@@ -11,7 +11,7 @@ from datetime import timedelta
 from server.cli.console import report_progress
 from server.config import Settings
 from server.errors import DatabaseAway
-from server.http.serve import serve_starting
+from server.http.serve_health import serve_starting
 
 RETRY_EVERY = timedelta(seconds=1)
 SAY_EVERY = timedelta(seconds=10)

@@ -95,19 +95,19 @@ def up(host: Host = None, port: Port = None, home: Home = None, ready_file: Read
 @app.command()
 def serve(host: Host = None, port: Port = None, home: Home = None, ready_file: ReadyFile = None) -> None:
     """Run the API alone, over a database that is migrated already."""
-    from server.cli import roles
+    from server.cli.serve import run_api
 
     settings = _settings(host=host, port=port, pilotlight_home=home)
-    _run(roles.run_api(settings, _database_url(settings), _provider(settings), ready_file=ready_file))
+    _run(run_api(settings, _database_url(settings), _provider(settings), ready_file=ready_file))
 
 
 @app.command()
 def worker(home: Home = None) -> None:
     """Run the workers alone."""
-    from server.cli import roles
+    from server.cli.roles import run_worker
 
     settings = _settings(pilotlight_home=home)
-    _run(roles.run_worker(settings, _database_url(settings), _provider(settings)))
+    _run(run_worker(settings, _database_url(settings), _provider(settings)))
 
 
 @app.command()

@@ -1,22 +1,20 @@
-"""Runs one part of Pilotlight in a process of its own: the API or the workers."""
+"""Runs the workers in a process of their own, and what an API process does as well before it starts."""
 
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 from pydantic import SecretStr
 
 from server.auth.tokens import any_token, limit_to_loopback
 from server.cli.console import report_progress
 from server.cli.database_wait import wait_for_database
-from server.cli.ready_file import Ready, write_whole
 from server.config import Settings
 from server.db import migrate
 from server.db.database import Database
 from server.db.outages import DATABASE_ERRORS, is_database_away
 from server.errors import DatabaseAway, StartupProblem
 from server.http.listener import address_of, bind, stop_event
-from server.http.serve import serve_health, serve_http
+from server.http.serve_health import serve_health
 from server.runtime import Runtime
 
 
@@ -33,7 +31,7 @@ async def run_worker(settings: Settings, database_url: str, provider: Provider) 
     """Run only the workers, until a signal stops them."""
     stop = stop_event()
     listener = None if settings.worker_port is None else bind(settings.host, settings.worker_port)
-    if not await wait_for_database(settings, lambda: _check_database(settings, database_url), stop, listener):
+    if not await wait_for_database(settings, lambda: check_database(settings, database_url), stop, listener):
         return
     async with AsyncExitStack() as stack:
         address: dict[str, str] = {}
@@ -49,29 +47,6 @@ async def run_worker(settings: Settings, database_url: str, provider: Provider) 
         report_progress("worker.ready", " ".join(["Pilotlight worker is ready", *address.values()]), **address)
         await stop.wait()
         runtime.begin_stop()
-
-
-async def run_api(settings: Settings, database_url: str, provider: Provider, *, ready_file: Path | None) -> None:
-    """Run only the API, until a signal stops it."""
-    stop = stop_event()
-    listener = bind(settings.host, settings.port)
-    if not await wait_for_database(settings, lambda: _check_database(settings, database_url), stop, listener):
-        return
-    await refuse_public_without_token(settings, database_url)
-    async with AsyncExitStack() as stack:
-        stack.callback(listener.close)
-        runtime = await stack.enter_async_context(
-            Runtime(settings, database_url=database_url, novita_url=provider.url, novita_key=provider.key)
-        )
-        runtime.follow_events()
-        runtime.warm_catalog()
-        await stack.enter_async_context(serve_http(runtime, listener))
-        ready = Ready.at(address_of(listener), database_url)
-        text = f"Pilotlight API is ready at {ready.graphql_url}"
-        report_progress("api.ready", text, graphql_url=ready.graphql_url)
-        if ready_file is not None:
-            write_whole(ready_file, ready.to_json())
-        await stop.wait()
 
 
 async def refuse_public_without_token(settings: Settings, database_url: str) -> None:
@@ -104,7 +79,7 @@ async def _limit_development_token(settings: Settings, database: Database) -> No
         await limit_to_loopback(session, secret)
 
 
-async def _check_database(settings: Settings, database_url: str) -> None:
+async def check_database(settings: Settings, database_url: str) -> None:
     """Before any part is started: a sequencer must not write to tables that it does not know."""
     url = settings.directly(database_url)
     await migrate.check_server(url)

@@ -7,12 +7,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from schema.context import Services
 from server import __version__
 from server.conversion import convert
-from server.graphql.service import GraphQLService
 from server.graphql.transports.http import GraphQLEndpoint
-from server.http.health import Readiness, alive, starting
 from server.http.login import Login
-from server.http.metrics import MetricsEndpoint
 from server.http.pages import Pages
+from server.http.serve_health import health_routes
 from server.mcp.http import McpEndpoint
 from server.observe.http_requests import ObservedApp
 from server.runtime import Runtime
@@ -46,7 +44,7 @@ def create_app(runtime: Runtime, pages: Pages | None = None) -> Starlette:
             Route("/mcp", ObservedApp(mcp)),
             *pages.routes(),
             *login.routes(),
-            *_health_routes(runtime, endpoint.service),
+            *health_routes(runtime, endpoint.service),
         ],
     )
     app.graphql = observed
@@ -54,21 +52,3 @@ def create_app(runtime: Runtime, pages: Pages | None = None) -> Starlette:
     app.state.mcp = mcp
     app.state.login = login
     return app
-
-
-def create_worker_app(runtime: Runtime) -> Starlette:
-    """For a process that only runs jobs: health and metrics."""
-    return Starlette(routes=_health_routes(runtime, None))
-
-
-def create_starting_app() -> Starlette:
-    """For a process that waits for its database: alive, and not ready for anything else."""
-    return Starlette(routes=[Route("/healthz", alive), Route("/{path:path}", starting)])
-
-
-def _health_routes(runtime: Runtime, service: GraphQLService | None) -> list[Route]:
-    return [
-        Route("/healthz", alive),
-        Route("/readyz", Readiness(runtime).answer),
-        Route("/metrics", MetricsEndpoint(runtime, service).answer),
-    ]

@@ -20,7 +20,7 @@ from server.config import Settings
 from server.db.outages import DATABASE_ERRORS
 from server.errors import StartupProblem
 from server.graphql.transports.cookies import SessionCookie
-from server.graphql.transports.handshake import address_of
+from server.graphql.transports.scope import address_of
 from server.runtime import Runtime
 
 SUCCEEDED = 303  # See Other: the next step is elsewhere

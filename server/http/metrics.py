@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
@@ -23,18 +24,20 @@ from starlette.responses import Response
 from server.auth.tokens import bearer_secret
 from server.auth.wrong_tokens import TooManyWrongTokens
 from server.db.outages import DATABASE_ERRORS, is_database_unavailable
-from server.graphql.service import GraphQLService
-from server.graphql.transports.handshake import address_of
+from server.graphql.transports.scope import address_of
 from server.http.shared_responses import SharedResponse
 from server.novita.transport.circuit_breaker import BreakerState
 from server.queue import metrics
 from server.queue.queries import job_stats
 from server.runtime import Runtime
 
+if TYPE_CHECKING:
+    from server.graphql.service import GraphQLService  # a worker has none, and need not load GraphQL
+
 log = structlog.get_logger(__name__)
 
 
-def process_metrics(runtime: Runtime, service: GraphQLService | None) -> Iterator[Metric]:
+def process_metrics(runtime: Runtime, service: "GraphQLService | None") -> Iterator[Metric]:
     versions = {"version": importlib.metadata.version("pilotlight"), "python": platform.python_version()}
     yield _by("pilotlight_build_info", "What runs here; always 1.", ",".join(versions), {tuple(versions.values()): 1})
     yield _one("pilotlight_draining", "Whether it was told to stop.", runtime.is_draining)
@@ -95,7 +98,7 @@ def _pools(runtime: Runtime) -> Iterator[Metric]:
     yield _by("pilotlight_database_pool_waiting", "Who waits for one.", "pool", {(p.name,): p.waiting for p in pools})
 
 
-def _subscriptions(service: GraphQLService | None) -> Iterator[Metric]:
+def _subscriptions(service: "GraphQLService | None") -> Iterator[Metric]:
     connections = operations = subscribers = broadcasts = None
     if service is not None:
         connections, operations = len(service.connections.open), service.connections.operations
@@ -208,7 +211,7 @@ class DatabaseFigures:
 class MetricsEndpoint:
     """Open on loopback; elsewhere it needs a token of the project `default`, because it shows all projects."""
 
-    def __init__(self, runtime: Runtime, service: GraphQLService | None = None) -> None:
+    def __init__(self, runtime: Runtime, service: "GraphQLService | None" = None) -> None:
         self._runtime = runtime
         self._service = service
         self._instances: dict[str, int] = {}

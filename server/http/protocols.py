@@ -7,7 +7,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from server.config import Settings
-from server.graphql.transports.handshake import CONNECTION, network_of
+from server.graphql.transports.scope import CONNECTION, network_of
 from server.http.connection_limits import ConnectionLimits, Visit
 from server.http.framing import BodyFraming
 from server.http.pipelined import HeldFlow, PipelinedStarts

@@ -11,7 +11,7 @@ from websockets.exceptions import InvalidState
 from websockets.frames import Frame
 from websockets.http11 import Request
 
-from server.graphql.transports.handshake import EXTENSION
+from server.graphql.transports.scope import EXTENSION
 from server.http.connection_limits import Visit
 
 CLOSE_TIMEOUT = 3.0  # seconds; a peer that does not read never answers a close

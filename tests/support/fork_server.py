@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-IMPORTED = ("up", "roles", "simulate", "doctor", "main")  # of server.cli
+IMPORTED = ("up", "serve", "roles", "simulate", "doctor", "main")  # of server.cli
 REQUEST_MAX = 1_000_000  # bytes
 
 

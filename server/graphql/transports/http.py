@@ -23,9 +23,10 @@ from server.graphql.request import Request
 from server.graphql.service import GraphQLService, new_request_id
 from server.graphql.transports.body import ClientGone, HttpError, read_http_request
 from server.graphql.transports.cookies import SessionCookie
-from server.graphql.transports.handshake import CONNECTION, address_of, serve_socket
+from server.graphql.transports.handshake import serve_socket
 from server.graphql.transports.negotiation import JSON, RESPONSE, STREAM, media_type, prefers_page
 from server.graphql.transports.origins import check_origin, cors_headers, preflight_headers
+from server.graphql.transports.scope import CONNECTION, address_of
 from server.graphql.transports.sse import Stream
 from server.observe.job_origin import bound_traceparent
 

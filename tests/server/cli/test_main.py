@@ -49,3 +49,12 @@ def test_version_is_the_one_of_the_installed_package():
     done = subprocess.run([sys.executable, "-c", RUN, "--version"], capture_output=True, text=True, check=True)
 
     assert done.stdout == importlib.metadata.version("pilotlight") + "\n"
+
+
+def test_the_parts_of_a_worker_import_no_graphql():
+    load = "import sys, server.cli.roles; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=True)
+
+    imported = set(done.stdout.split())
+    assert {"server.runtime", "server.http.metrics", "uvicorn"} <= imported
+    assert {name for name in imported if name.split(".")[0] in ("schema", "strawberry", "graphql", "mcp")} == set()

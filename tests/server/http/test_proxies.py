@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from server.config import Settings
-from server.graphql.transports.handshake import network_of
+from server.graphql.transports.scope import network_of
 from server.http.proxies import TrustedProxies
 from tests.server.graphql.transports.test_hostile_clients import line
 from tests.server.graphql.transports.test_strangers import get, upgrade
