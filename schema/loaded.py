@@ -14,7 +14,7 @@ LOADED = "loaded"  # where a field's metadata has it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LoadedField:
+class Lookup:
     """`make` turns what the loader has for an object's key into the value; a key of None has the value None.
 
     `loader` also gets the field's arguments. The field's resolver calls `load`; a compiled selection calls the loader

@@ -11,7 +11,7 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.ids import Node
-from schema.loaded import LoadedField
+from schema.loaded import Lookup
 from schema.pagination import Connection, Edge
 from schema.types.health import InstanceHealth
 from schema.types.instance import Instance, InstanceState
@@ -74,15 +74,13 @@ class OperationSnapshot(OperationState):
         return {"operation_id": strawberry.ID(ids.format_id(ids.OPERATION, row.id))}
 
 
-INSTANCE = LoadedField(
+INSTANCE = Lookup(
     attrgetter("instance"), attrgetter("instance_row_id"), lambda row: None if row is None else Instance.of(row)
 )
-OPERATION = LoadedField(
+OPERATION = Lookup(
     attrgetter("operation"), attrgetter("operation_row_id"), lambda row: None if row is None else Operation.of(row)
 )
-CAUSED_BY = LoadedField(
-    attrgetter("token"), attrgetter("token_row_id"), lambda row: None if row is None else Token.of(row)
-)
+CAUSED_BY = Lookup(attrgetter("token"), attrgetter("token_row_id"), lambda row: None if row is None else Token.of(row))
 
 
 @strawberry.type(description="One event: what changed, and the state right after it.")

@@ -13,7 +13,7 @@ from schema import ids
 from schema.context import Info
 from schema.ids import Node
 from schema.inputs import First
-from schema.loaded import LoadedField
+from schema.loaded import Lookup
 from schema.loaders import Loaders
 from schema.pagination import check_first
 from schema.types.health import InstanceHealth
@@ -147,15 +147,13 @@ def _newest_operations(loaders: Loaders, first: int) -> DataLoader[Any, Any]:
 
 
 _ROW_ID = attrgetter("row_id")
-ENV = LoadedField(attrgetter("env"), _ROW_ID, lambda stored: EnvVariable.list_of(stored.env, stored.secret_env))
-HEALTH = LoadedField(attrgetter("health"), _ROW_ID, InstanceHealth.of)
-WEBHOOK = LoadedField(attrgetter("webhook"), _ROW_ID, _webhook)
-OPEN_OPERATION = LoadedField(
-    attrgetter("open_operation"), _ROW_ID, lambda row: None if row is None else Operation.of(row)
-)
-OPERATIONS = LoadedField(_newest_operations, _ROW_ID, lambda rows: [Operation.of(row) for row in rows])
-MACHINES = LoadedField(attrgetter("machines"), _ROW_ID, Machine.list_of)
-SPEND = LoadedField(attrgetter("spend"), _ROW_ID, InstanceSpend.of)
+ENV = Lookup(attrgetter("env"), _ROW_ID, lambda stored: EnvVariable.list_of(stored.env, stored.secret_env))
+HEALTH = Lookup(attrgetter("health"), _ROW_ID, InstanceHealth.of)
+WEBHOOK = Lookup(attrgetter("webhook"), _ROW_ID, _webhook)
+OPEN_OPERATION = Lookup(attrgetter("open_operation"), _ROW_ID, lambda row: None if row is None else Operation.of(row))
+OPERATIONS = Lookup(_newest_operations, _ROW_ID, lambda rows: [Operation.of(row) for row in rows])
+MACHINES = Lookup(attrgetter("machines"), _ROW_ID, Machine.list_of)
+SPEND = Lookup(attrgetter("spend"), _ROW_ID, InstanceSpend.of)
 
 
 @strawberry.type(description="A GPU instance.")

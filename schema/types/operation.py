@@ -11,7 +11,7 @@ from schema import ids
 from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
-from schema.loaded import LoadedField
+from schema.loaded import Lookup
 from schema.types.market.wait import CapacityWait
 from schema.types.money import BillingMode, Money
 from server.conversion import convert
@@ -137,17 +137,17 @@ def _waiting_create(operation: "Operation") -> UUID | None:
     return operation.instance_row_id if is_waiting else None
 
 
-REQUESTED_BY = LoadedField(attrgetter("token"), attrgetter("token_row_id"), _token)
-INSTANCE = LoadedField(attrgetter("instance"), attrgetter("instance_row_id"), _instance)
-ATTEMPTS = LoadedField(attrgetter("attempts"), attrgetter("row_id"), lambda rows: [Attempt.of(row) for row in rows])
-QUEUE = LoadedField(
+REQUESTED_BY = Lookup(attrgetter("token"), attrgetter("token_row_id"), _token)
+INSTANCE = Lookup(attrgetter("instance"), attrgetter("instance_row_id"), _instance)
+ATTEMPTS = Lookup(attrgetter("attempts"), attrgetter("row_id"), lambda rows: [Attempt.of(row) for row in rows])
+QUEUE = Lookup(
     attrgetter("queue_place"),
     _waiting_create,
     lambda place: None if place is None else QueuePlace(position=place.position, starts_at=place.starts_at),
 )
 
 
-WAIT = LoadedField(
+WAIT = Lookup(
     attrgetter("capacity_wait"),
     lambda operation: operation.row_id if _may_wait(operation) else None,
     lambda view: None if view is None else CapacityWait.of(view),

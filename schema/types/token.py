@@ -10,7 +10,7 @@ from schema import ids
 from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
-from schema.loaded import LoadedField
+from schema.loaded import Lookup
 from schema.pagination import CountedConnection, Edge
 from schema.types.lifetime import LifetimePolicy
 from schema.types.spend.budget import Budget
@@ -69,12 +69,10 @@ class Project(Node):
 
 _ALLOWANCE = attrgetter("token_allowance")
 _TOKEN_ROW_ID = attrgetter("token_row_id")
-OWN_BUDGET = LoadedField(
+OWN_BUDGET = Lookup(
     _ALLOWANCE, _TOKEN_ROW_ID, lambda own: None if own[0] is None else Budget.of(own[0]), is_shared=True
 )
-OWN_QUOTA = LoadedField(
-    _ALLOWANCE, _TOKEN_ROW_ID, lambda own: None if own[1] is None else Quota.of(own[1]), is_shared=True
-)
+OWN_QUOTA = Lookup(_ALLOWANCE, _TOKEN_ROW_ID, lambda own: None if own[1] is None else Quota.of(own[1]), is_shared=True)
 
 
 @strawberry.type(description="What a token may do at most; null is no limit.")

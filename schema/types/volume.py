@@ -13,7 +13,7 @@ from schema import ids
 from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
-from schema.loaded import LoadedField
+from schema.loaded import Lookup
 from schema.pagination import CountedConnection, Edge, ListConnection
 from schema.types.money import Money
 from schema.types.operation import HELP
@@ -65,7 +65,7 @@ def _instances(rows: Sequence[tables.InstanceRow]) -> "list[Instance]":
     return [LazyInstance(row) for row in rows]
 
 
-HOLDERS = LoadedField(attrgetter("volume_holders"), attrgetter("row_id"), _instances)
+HOLDERS = Lookup(attrgetter("volume_holders"), attrgetter("row_id"), _instances)
 
 
 @strawberry.type(description="A network volume: a disk in one region that outlives the instances that mount it.")

@@ -10,7 +10,7 @@ from schema import ids
 from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
-from schema.loaded import LoadedField
+from schema.loaded import Lookup
 from schema.pagination import CountedConnection, Edge
 from server.conversion import convert
 from server.db import tables
@@ -75,7 +75,7 @@ class DeliveryAttempt:
         return convert(cls, row)
 
 
-ATTEMPTS = LoadedField(
+ATTEMPTS = Lookup(
     attrgetter("delivery_attempts"), attrgetter("row_id"), lambda rows: [DeliveryAttempt.of(row) for row in rows]
 )
 

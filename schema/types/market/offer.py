@@ -7,7 +7,7 @@ import strawberry
 
 from schema.context import Info
 from schema.filters import check_values, invalid_filter
-from schema.loaded import LoadedField
+from schema.loaded import Lookup
 from schema.types.money import BillingMode, Money
 from server.db import tables
 from server.market.history import Bucket
@@ -48,8 +48,8 @@ def check_gpu_count(count: int) -> None:
 
 
 _NAMED_KEY = attrgetter("key", "product_name")
-AVAILABLE_FOR = LoadedField(attrgetter("availability"), _NAMED_KEY, attrgetter("length"), is_shared=True)
-LAST_AVAILABLE = LoadedField(attrgetter("availability"), _NAMED_KEY, attrgetter("last_at"), is_shared=True)
+AVAILABLE_FOR = Lookup(attrgetter("availability"), _NAMED_KEY, attrgetter("length"), is_shared=True)
+LAST_AVAILABLE = Lookup(attrgetter("availability"), _NAMED_KEY, attrgetter("last_at"), is_shared=True)
 
 
 @strawberry.type(description="A product in one region and billing mode, for one number of GPUs, as last seen.")

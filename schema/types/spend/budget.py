@@ -12,7 +12,7 @@ from schema import ids
 from schema.context import Info
 from schema.enums import described
 from schema.ids import Node
-from schema.loaded import LoadedField
+from schema.loaded import Lookup
 from schema.pagination import CountedConnection, Edge
 from schema.types.money import Money, money
 from schema.types.spend.scope import BudgetScope
@@ -77,10 +77,8 @@ class LabelRule:
         return cls(key=stored.key, values=values, negated=stored.is_not)
 
 
-def _amount(show: Callable[[Usage], int]) -> LoadedField:
-    return LoadedField(
-        attrgetter("budget_usage"), attrgetter("row_id"), lambda usage: money(show(usage)), is_shared=True
-    )
+def _amount(show: Callable[[Usage], int]) -> Lookup:
+    return Lookup(attrgetter("budget_usage"), attrgetter("row_id"), lambda usage: money(show(usage)), is_shared=True)
 
 
 SPENT = _amount(attrgetter("spent"))

@@ -11,7 +11,7 @@ import strawberry
 from schema import ids
 from schema.context import Info
 from schema.ids import Node
-from schema.loaded import LoadedField
+from schema.loaded import Lookup
 from schema.pagination import CountedConnection, Edge
 from schema.types.money import MICROS_PER_E5, Money, money
 from schema.types.spend.scope import BudgetScope
@@ -20,8 +20,8 @@ from server.db import tables
 from server.spend.quotas import QuotaUsage
 
 
-def _used(show: Callable[[QuotaUsage], Any]) -> LoadedField:
-    return LoadedField(attrgetter("quota_usage"), attrgetter("row_id"), show, is_shared=True)
+def _used(show: Callable[[QuotaUsage], Any]) -> Lookup:
+    return Lookup(attrgetter("quota_usage"), attrgetter("row_id"), show, is_shared=True)
 
 
 USED_INSTANCES = _used(attrgetter("instances"))

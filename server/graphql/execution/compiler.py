@@ -1,8 +1,8 @@
 """Compiles the selection of a type into one shape: functions that make the response out of objects.
 
 Compiled are attributes of the type's class, resolvers that are functions of the object alone, and fields that are
-declared as `LoadedField`: the shape notes their keys in `run`, and the executor loads all of them at once. Fields with
-a directive and other resolvers are left to the library. A shape raises on anything unexpected (another class, a null
+declared as `Lookup`: the shape notes their keys in `run`, and the executor loads all of them at once. Fields with a
+directive and other resolvers are left to the library. A shape raises on anything unexpected (another class, a null
 that is not allowed, a value that a scalar refuses, an awaitable). The executor then lets the library complete the value
 from the beginning, so errors and nulls are the library's own. Reading such a field twice has no effect.
 

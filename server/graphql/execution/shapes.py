@@ -15,7 +15,7 @@ from typing import Any
 
 from graphql import FieldNode, GraphQLEnumType
 
-from schema.loaded import LoadedField
+from schema.loaded import Lookup
 from server.graphql.execution.fields import Unexpected, coercer_of, is_iso, is_plain
 
 LISTS = frozenset({list, tuple})
@@ -38,7 +38,7 @@ class LoadedField:
     """A field that is loaded. `shape` completes its value, `definition` has its arguments."""
 
     name: str
-    loaded: LoadedField
+    loaded: Lookup
     shape: Shape
     definition: Any
     node: FieldNode
