@@ -252,10 +252,6 @@ def _settings(made: Cluster, node: Node) -> dict[str, Any]:
                 },
             },
             "initdb": [{"encoding": "UTF8"}, {"locale": "C.UTF-8"}, "data-checksums"],
-            "pg_hba": [
-                "host all all 127.0.0.1/32 scram-sha-256",
-                "host replication postgres 127.0.0.1/32 scram-sha-256",
-            ],
         },
         "postgresql": {
             "listen": f"127.0.0.1:{node.port}",
@@ -263,6 +259,10 @@ def _settings(made: Cluster, node: Node) -> dict[str, Any]:
             "data_dir": str(node.data),
             "bin_dir": str(BINARIES[-1].parent),
             "pgpass": str(node.folder / "pgpass"),
+            "pg_hba": [  # written at each start: pg_rewind may have left an empty file
+                "host all all 127.0.0.1/32 scram-sha-256",
+                "host replication postgres 127.0.0.1/32 scram-sha-256",
+            ],
             "authentication": {"superuser": user, "replication": user, "rewind": user},
             "parameters": {"unix_socket_directories": ""},
         },
