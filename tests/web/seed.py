@@ -183,7 +183,8 @@ async def seed(running: Up) -> Seeded:
         await busy(running, (await ask(STATUS, id=made[0]))["instance"]["novitaId"])
         limit = "mutation ($input: UpdateInstanceInput!) { updateInstance(input: $input) { errors { code } } }"
         lifetime = {"maxDuration": 4 * 3600, "idle": {"window": 1800}}
-        await ask(limit, input={"id": made[0], "lifetime": {"set": lifetime}})
+        recovery = {"allowDataLoss": True, "replaceBeforeReclaim": True, "billing": "ON_DEMAND_AFTER"}
+        await ask(limit, input={"id": made[0], "lifetime": {"set": lifetime}, "recovery": {"set": recovery}})
 
         route = "POST /gpu/instance/create"
         refused = {"status": 400, "reason": "INSUFFICIENT_RESOURCE", "message": "insufficient resource"}

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { backoff } from "../src/api/backoff.ts";
-import { brief, duration, explain, money, perMonth, seconds, words } from "../src/format.ts";
+import { brief, duration, explain, money, perMonth, seconds, span, words } from "../src/format.ts";
 import { barsOf } from "../src/live/bars.ts";
 import { BLANK, createInput, draftOf, nextName, type Original, quoteInput, readPairs, readPorts } from "../src/live/draft.ts";
 import { endOf, nextWords, presetInput } from "../src/live/lifetime.ts";
@@ -131,6 +131,10 @@ test("the next action counts down", () => {
   assert.equal(nextWords({ ...next, action: "DELETE", reason: "IDLE" }, at), "deletes if idle for 12m 0s");
 });
 
+test("a length that someone chose has no zeros at its end", () => {
+  assert.deepEqual([1800, 14400, 86400, 5400, 90].map((each) => span(each * 1000)), ["30m", "4h", "1d", "1h 30m", "1m 30s"]);
+});
+
 test("presets are what the server takes", () => {
   assert.deepEqual(presetInput("4h", 0), { maxDuration: 14400 });
   assert.deepEqual(presetInput("idle", 0), { idle: { window: 1800 } });
@@ -154,11 +158,19 @@ test("a copy takes everything but secrets and an end that has passed", () => {
       maxDuration: null, deadline: "2020-01-01T00:00:00Z", heartbeat: null, onEnd: "STOP", deleteAfterStopped: null, warnBefore: 600,
       idle: null, schedule: null,
     },
+    recovery: {
+      on: ["LOSS"], steps: ["SAME", "RELOCATE"], allowDataLoss: true, regions: ["AS-SGP-02"], billing: "SAME", giveUpAfter: 5400,
+      replaceBeforeReclaim: true, drain: 0, incident: null,
+    },
   };
   assert.deepEqual(createInput(draftOf(original), "k"), {
     name: "trainer-10", productName: "H100 SXM 80GB", gpuCount: 2, image: "nginx", ports: [{ port: 80, type: "http" }], billing: "SPOT",
     region: "US-CA-06", rootfsSizeGb: 60, maxHourlyPrice: { amountMicros: 3_500_000 }, labels: [{ key: "a", value: "b" }],
     env: [{ key: "X", value: "1" }], entrypoint: "/run", tools: [{ name: "SSH", port: 22 }], idempotencyKey: "k",
+    recovery: {
+      on: ["LOSS"], steps: ["SAME", "RELOCATE"], allowDataLoss: true, regions: ["AS-SGP-02"], billing: "SAME", giveUpAfter: 5400,
+      replaceBeforeReclaim: true, drain: 0,
+    },
   });
   assert.equal(nextName("trainer"), "trainer-2");
 });

@@ -3,6 +3,7 @@ import type {
   Billing, CreateInstanceInput, InstanceKind, InstanceToCopyResult, KeyValueInput, LifetimeInput, NoCapacityInput, PortInput, QuoteInput, ToolInput, VolumeMountInput,
 } from "../generated/api.ts";
 import { type Preset, presetInput } from "./lifetime.ts";
+import { NO_RECOVERY, type RecoveryDraft, recoveryDraft, recoveryInput } from "./recovery.ts";
 
 export type Mount = Readonly<VolumeMountInput>;
 
@@ -31,6 +32,7 @@ export interface Draft {
   readonly webhookUrl: string;
   readonly healthPath: string;
   readonly lifetime: Preset | "same";
+  readonly recovery: RecoveryDraft;
   // How many seconds it waits for capacity, and with which priority in the project; "": it fails without capacity.
   readonly wait: string;
   readonly priority: string;
@@ -43,7 +45,7 @@ export interface Copied extends Pick<QuoteInput, "readyTimeout"> {
   readonly lifetime?: LifetimeInput;
 }
 
-export type TextField = Exclude<keyof Draft, "kind" | "source" | "billing" | "isOnlyRegion" | "tools" | "lifetime" | "volumes" | "copied">;
+export type TextField = Exclude<keyof Draft, "kind" | "source" | "billing" | "isOnlyRegion" | "tools" | "lifetime" | "recovery" | "volumes" | "copied">;
 
 export const BLANK: Draft = {
   name: "",
@@ -70,6 +72,7 @@ export const BLANK: Draft = {
   webhookUrl: "",
   healthPath: "",
   lifetime: "",
+  recovery: NO_RECOVERY,
   wait: "",
   priority: "",
   volumes: [],
@@ -104,6 +107,7 @@ export function draftOf(original: Original): Draft {
     labels: original.labels.map(({ key, value }) => `${key}=${value}`).join("\n"),
     webhookUrl: original.webhook?.url ?? "",
     lifetime: hasLimit ? "same" : "",
+    recovery: recoveryDraft(original.recovery),
     copied: {
       ...(original.readyTimeout && { readyTimeout: original.readyTimeout }),
       ...(hasLimit && { lifetime }),
@@ -148,6 +152,7 @@ export function quoteInput(draft: Draft): QuoteInput {
     ...(labels.length > 0 && { labels }),
     ...(draft.webhookUrl.trim() && { webhookUrl: draft.webhookUrl.trim() }),
     ...(draft.healthPath.trim() && { healthCheck: { path: draft.healthPath.trim() } }),
+    ...(draft.recovery.isOn && { recovery: recoveryInput(draft.recovery) }),
     ...(draft.lifetime === "same" && copiedLifetime && { lifetime: copiedLifetime }),
     ...(draft.lifetime && draft.lifetime !== "same" && { lifetime: presetInput(draft.lifetime, Date.now()) }),
   };

@@ -4,10 +4,10 @@ import { explain } from "../format.ts";
 
 const FIELDS: ReadonlySet<string> = new Set([
   "name", "productName", "gpuCount", "templateId", "image", "registryAuthId", "ports", "region", "maxHourlyPrice", "rootfsSizeGb",
-  "command", "entrypoint", "tools", "minCudaVersion", "networkId", "env", "labels", "webhookUrl", "healthCheck", "lifetime", "volumes", "onNoCapacity",
+  "command", "entrypoint", "tools", "minCudaVersion", "networkId", "env", "labels", "webhookUrl", "healthCheck", "lifetime", "recovery", "volumes", "onNoCapacity",
 ]);
 
-const WITH_PARTS: ReadonlySet<string> = new Set(["volumes", "onNoCapacity"]);
+const WITH_PARTS: ReadonlySet<string> = new Set(["volumes", "onNoCapacity", "recovery"]);
 
 // The first error of each field; those of one volume under volumes.0.mountPath.
 export function errorsByField(errors: readonly MutationError[]): Map<string, string> {

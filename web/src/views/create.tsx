@@ -17,6 +17,7 @@ import { NetworkField } from "./create-network.tsx";
 import { allTemplates, allVolumes, choices, type Template, type Volume } from "./create-options.ts";
 import { type Quote, QuotePanel, useQuote } from "./create-quote.tsx";
 import { regionOf, VolumesField } from "./create-volumes.tsx";
+import { RecoveryFields } from "./recovery-fields.tsx";
 
 const WAITS = [
   { seconds: "3600", text: "Wait for 1 hour" },
@@ -224,6 +225,7 @@ export function CreateView({ given }: { given: Readonly<Record<string, string>> 
               </select>
             )}
           </Field>
+          <RecoveryFields value={draft.recovery} change={(recovery) => change({ recovery })} errorOf={(part) => errorOf(part ? `recovery.${part}` : "recovery")} />
           <div class="pair short">
             <Field label="Without capacity" error={errorOf("onNoCapacity.wait") ?? errorOf("onNoCapacity")} hint="waiting costs nothing">
               {(ids) => (

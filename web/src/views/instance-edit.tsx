@@ -1,14 +1,16 @@
-// The edit tab: name, labels, ports, disk and webhook of an instance.
+// The edit tab: name, labels, ports, disk, webhook and recovery of an instance.
 import { useState } from "preact/hooks";
 import { ApiError, type MutationError, newIdempotencyKey, requestWithRetry } from "../api/request.ts";
-import { UpdateInstance, type UpdateInstanceInput } from "../generated/api.ts";
+import { type RecoveryChange, UpdateInstance, type UpdateInstanceInput } from "../generated/api.ts";
 import { explain } from "../format.ts";
 import { readPairs, readPorts, wholeNumber } from "../live/draft.ts";
 import type { Detail } from "../live/instance.ts";
+import { type RecoveryDraft, recoveryDraft, recoveryInput } from "../live/recovery.ts";
 import { runMutation } from "../live/run-mutation.ts";
 import { toast } from "../live/toasts.ts";
 import { Field, Panel, Problem } from "../ui/parts.tsx";
 import { UpgradePanel } from "./instance-upgrade.tsx";
+import { RecoveryFields } from "./recovery-fields.tsx";
 import { TestWebhookButton } from "./webhook-test.tsx";
 
 interface Values {
@@ -17,6 +19,7 @@ interface Values {
   readonly ports: string;
   readonly rootfsSizeGb: string;
   readonly webhook: string;
+  readonly recovery: RecoveryDraft;
 }
 
 type Changes = Omit<UpdateInstanceInput, "id" | "idempotencyKey">;
@@ -29,13 +32,17 @@ export function EditTab({ instance, refresh }: { instance: Detail; refresh: () =
   const [isSending, setSending] = useState(false);
   const changes = changesOf(base.values, values);
   const isChanged = Object.keys(changes).length > 0;
-  const isOutdated = instance.version > base.version && JSON.stringify(valuesOf(instance)) !== JSON.stringify(base.values);
+  const isOutdated = instance.version > base.version && textOf(valuesOf(instance)) !== textOf(base.values);
   const errorOf = (field: string) => {
     const found = errors.find((each) => each.path[1] === field);
     return found && explain(found);
   };
+  const recoveryError = (part: string) => {
+    const found = errors.find(({ path }) => path[1] === "recovery" && (PARTS.has(path.at(-1) ?? "") ? path.at(-1) : "") === part);
+    return found && explain(found);
+  };
   const others = errors.filter((each) => !FIELDS.has(each.path[1] ?? ""));
-  const text = (field: keyof Values) => ({
+  const text = (field: Exclude<keyof Values, "recovery">) => ({
     value: values[field],
     onInput: (event: { currentTarget: { value: string } }) => setValues((old) => ({ ...old, [field]: event.currentTarget.value })),
   });
@@ -98,6 +105,12 @@ export function EditTab({ instance, refresh }: { instance: Detail; refresh: () =
           <Field label="Webhook URL" error={errorOf("webhook")} hint="empty: no webhook">
             {(ids) => <input {...ids} {...text("webhook")} spellcheck={false} placeholder="https://…" />}
           </Field>
+          <RecoveryFields
+            value={values.recovery}
+            change={(recovery) => setValues((old) => ({ ...old, recovery }))}
+            errorOf={recoveryError}
+            note={instance.recovery?.incident ? "a recovery is in progress; without this it ends" : undefined}
+          />
           <div class="buttons">
             <button type="submit" class="button primary" disabled={!isChanged || isSending}>
               {isSending ? "Saving …" : "Save changes"}
@@ -114,7 +127,9 @@ export function EditTab({ instance, refresh }: { instance: Detail; refresh: () =
   );
 }
 
-const FIELDS: ReadonlySet<string> = new Set(["name", "labels", "ports", "rootfsSizeGb", "webhook"]);
+const FIELDS: ReadonlySet<string> = new Set(["name", "labels", "ports", "rootfsSizeGb", "webhook", "recovery"]);
+// Those that an error is shown at; others are shown at the recovery as a whole.
+const PARTS: ReadonlySet<string> = new Set(["on", "steps", "allowDataLoss", "regions", "billing", "giveUpAfter", "replaceBeforeReclaim", "drain"]);
 
 async function update(id: string, changes: Changes): Promise<{ version: number | undefined; errors: readonly MutationError[] }> {
   const input = { id, idempotencyKey: newIdempotencyKey(), ...changes };
@@ -134,7 +149,13 @@ function valuesOf(instance: Detail): Values {
     ports: instance.ports.map((port) => `${port.port}/${port.type}`).join(", "),
     rootfsSizeGb: String(instance.rootfsSizeGb),
     webhook: instance.webhook?.url ?? "",
+    recovery: recoveryDraft(instance.recovery),
   };
+}
+
+// Fields of a recovery that is switched off make no difference.
+function textOf(values: Values): string {
+  return JSON.stringify({ ...values, recovery: recoveryInput(values.recovery) });
 }
 
 function changesOf(old: Values, now: Values): Changes {
@@ -144,7 +165,13 @@ function changesOf(old: Values, now: Values): Changes {
     ...(now.ports.trim() !== old.ports && { ports: readPorts(now.ports) }),
     ...(now.rootfsSizeGb.trim() !== old.rootfsSizeGb && { rootfsSizeGb: wholeNumber(now.rootfsSizeGb) ?? 0 }),
     ...(now.webhook.trim() !== old.webhook && { webhook: now.webhook.trim() ? { url: now.webhook.trim() } : { remove: true } }),
+    ...(JSON.stringify(recoveryInput(now.recovery)) !== JSON.stringify(recoveryInput(old.recovery)) && { recovery: recoveryChange(now.recovery) }),
   };
+}
+
+function recoveryChange(draft: RecoveryDraft): RecoveryChange {
+  const set = recoveryInput(draft);
+  return set ? { set } : { remove: true };
 }
 
 // What takes effect at once can be put back; ports may restart the machine, and a disk does not shrink.
@@ -154,5 +181,6 @@ function undoOf(old: Values, changes: Changes): Changes | null {
     ...(changes.name && { name: old.name }),
     ...(changes.labels && { labels: readPairs(old.labels) }),
     ...(changes.webhook && { webhook: old.webhook ? { url: old.webhook } : { remove: true } }),
+    ...(changes.recovery && { recovery: recoveryChange(old.recovery) }),
   };
 }

@@ -14,6 +14,7 @@ import { Since } from "../ui/since.tsx";
 import { HealthHistory } from "./instance-health.tsx";
 import { LifetimePanel } from "./instance-lifetime.tsx";
 import { MachinesPanel } from "./instance-machines.tsx";
+import { RecoveryPanel } from "./instance-recovery.tsx";
 import { Ssh } from "./instance-ssh.tsx";
 
 export function Overview({ instance, entries, refresh }: { instance: Detail; entries: readonly Entry[]; refresh: () => void }) {
@@ -26,6 +27,7 @@ export function Overview({ instance, entries, refresh }: { instance: Detail; ent
       <div class="stack">
         <Connect instance={instance} />
         <LifetimePanel instance={instance} refresh={refresh} />
+        <RecoveryPanel instance={instance} />
         <Health instance={instance} entries={entries} refresh={refresh} />
         <Details instance={instance} />
       </div>
@@ -98,6 +100,7 @@ function changed(now: State | null, was: State | null): string {
     now.runningPricePerHour?.amountMicros !== was.runningPricePerHour?.amountMicros &&
       `price: ${money(now.runningPricePerHour)} per hour`,
     JSON.stringify(limitsOf(now)) !== JSON.stringify(limitsOf(was)) && "lifetime changed",
+    JSON.stringify({ ...now.recovery, incident: null }) !== JSON.stringify({ ...was.recovery, incident: null }) && "recovery changed",
     JSON.stringify(now.labels) !== JSON.stringify(was.labels) && "labels changed",
     JSON.stringify(now.ports) !== JSON.stringify(was.ports) && "ports changed",
     now.rootfsSizeGb !== was.rootfsSizeGb && `root disk: ${now.rootfsSizeGb} GB`,
