@@ -1,6 +1,6 @@
 """Pictures of every view, of a throw-away server: python -m tests.web.shots [--docs].
 
-With --docs those that the documentation shows are put there, too.
+With --docs those that the documentation shows are put there, too; all are then as high as a window.
 """
 
 import asyncio
@@ -25,6 +25,8 @@ async def main() -> None:
             base = running.graphql_url.removesuffix("/graphql")
             seeded = await seed(running)
             given = ("--ready", seeded.ready, "--failed", seeded.failed, "--died", seeded.died, "--shots", str(folder))
+            if "--docs" in sys.argv:
+                given += ("--height", "860")
             report = json.loads(await run_node("e2e/tour.mjs", base, *given))
     sys.stdout.write(f"{len(report['visited'])} pictures in {folder}\n")
     if "--docs" in sys.argv:

@@ -179,7 +179,7 @@ async def test_a_token_for_a_program_is_created_with_limits_and_shows_them(serva
     assert [each.strip() for each in shown] == [
         "$0.00 of $20.00 spent",
         "at most 3 instances at once",
-        "runs of at most 2h 0m",
+        "runs of at most 2h",
         "only RTX 4090 24GB, L40S 48GB",
         "sees only its own instances",
     ]

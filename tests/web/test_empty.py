@@ -20,6 +20,7 @@ VIEWS = (
     ("#/account/networks", "None yet", "Create one with the form"),
     ("#/account/prewarms", "None yet", "Fetch one with the form"),
     ("#/account/images", "None yet", "Stop an instance, then save it"),
+    ("#/instances/inst_0123456789abcdef0123456789abcdef", "Instance not found", "Show the fleet"),
     ("#/events", "No events yet", "webhook"),
     ("#/events/webhooks", "None yet", "A webhook gets every event"),
 )

@@ -200,6 +200,7 @@ async def test_without_a_development_token_the_page_asks_for_one(servant: Servan
     page = await servant.open("stranger", base.replace("127.0.0.1", "rebound.localhost"))
 
     await page.wait(".sign-in")
+    assert await page.serious() == []
     await page.evaluate(LATE_REFUSALS)
     await page.fill("input[type=password]", "pl_wrong")
     await page.press("Enter")

@@ -23,7 +23,7 @@ async def test_every_view_is_well_in_both_themes_wide_and_narrow(running: Up):
     )
 
     report: dict[str, Any] = json.loads(said)
-    assert len(report["visited"]) == 92
+    assert len(report["visited"]) == 96
     assert report["problems"] == []
     assert report["otherHosts"] == []
     assert report["overflowing"] == []

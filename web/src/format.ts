@@ -31,6 +31,11 @@ export function duration(milliseconds: number): string {
   return `${Math.floor(hours / 24)}d ${hours % 24}h`;
 }
 
+// A length that someone chose: 4h, not 4h 0m.
+export function span(milliseconds: number): string {
+  return duration(milliseconds).replace(/ 0[a-z]$/, "");
+}
+
 export function seconds(value: number | null | undefined): string {
   if (value === null || value === undefined) return "–";
   if (value < 1) return `${Math.round(value * 1000)} ms`;

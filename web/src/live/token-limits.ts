@@ -1,6 +1,6 @@
 // What a token may do at most: as text, and from what is typed into the form.
 import type { TokenLimitsInput, TokensResult } from "../generated/api.ts";
-import { count, duration, money } from "../format.ts";
+import { count, money, span } from "../format.ts";
 import { microsOf } from "./scope.ts";
 
 type Limits = TokensResult["tokens"]["nodes"][number]["limits"];
@@ -10,7 +10,7 @@ export function limitWords({ budget, quota, maxDuration, productNames, regions, 
     budget && `${money(budget.spent, 2)} of ${money(budget.limit, 2)} spent`,
     quota && quota.maxInstances !== null && `at most ${count(quota.maxInstances, "instance")} at once`,
     quota && quota.maxPricePerHour !== null && `at most ${money(quota.maxPricePerHour, 2)} per hour`,
-    maxDuration !== null && `runs of at most ${duration(maxDuration * 1000)}`,
+    maxDuration !== null && `runs of at most ${span(maxDuration * 1000)}`,
     productNames && `only ${productNames.join(", ")}`,
     regions && `only in ${regions.join(", ")}`,
     ownInstancesOnly && "sees only its own instances",

@@ -45,7 +45,7 @@ export function BarChart({ bars, nameOf }: { bars: readonly Bar[]; nameOf: (key:
         </svg>
         <span class="scale" aria-hidden="true">
           <i>{dollars(top)}</i>
-          <i>{dollars(top / 2)}</i>
+          <i>{dollars(top / 2, top)}</i>
           <i>0</i>
         </span>
       </div>
@@ -58,8 +58,8 @@ export function BarChart({ bars, nameOf }: { bars: readonly Bar[]; nameOf: (key:
   );
 }
 
-function dollars(micros: number): string {
-  return money({ amountMicros: micros, currency: "USD" }, micros >= 100_000_000 ? 0 : 2);
+function dollars(micros: number, largest = micros): string {
+  return money({ amountMicros: micros, currency: "USD" }, largest >= 100_000_000 ? 0 : 2);
 }
 
 // The next of 1, 2, 2.5, 5 times a power of ten.

@@ -13,7 +13,9 @@ export function LineChart({ title, lines, threshold }: { title: string; lines: r
   const x = (at: string) => WIDTH + ((Date.parse(at) - until) / HOUR) * WIDTH;
   const y = (percent: number) => HEIGHT - (Math.min(100, percent) / 100) * HEIGHT;
   const shown = (lines ?? []).filter((line) => line.points.length > 0);
-  const latest = shown.map((line) => `${shown.length > 1 ? `${line.name}: ` : ""}${Math.round(line.points.at(-1)?.percent ?? 0)} %`).join(", ");
+  const name = (line: Line) => (shown.length > 1 ? `${line.name}: ` : "");
+  const last = (line: Line) => `${Math.round(line.points.at(-1)?.percent ?? 0)}\u00a0%`;
+  const latest = shown.map((line) => name(line) + last(line)).join(", ");
   return (
     <figure class="line-chart">
       <div class="plot">
@@ -38,7 +40,15 @@ export function LineChart({ title, lines, threshold }: { title: string; lines: r
       <figcaption class="muted">
         <span>
           {title}, last hour
-          {lines === null ? ": reading …" : shown.length === 0 ? ": no values yet" : `: ${latest}`}
+          {lines === null ? ": reading …" : shown.length === 0 ? ": no values yet" : ": "}
+          {shown.map((line, index) => (
+            <span key={line.name} class="short">
+              {index > 0 && ", "}
+              {shown.length > 1 && <i class={`swatch series-${index % 6}`} />}
+              {name(line)}
+              {last(line)}
+            </span>
+          ))}
           {typeof threshold === "number" && ` · idle below ${threshold} %`}
         </span>
       </figcaption>

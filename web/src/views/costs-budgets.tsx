@@ -5,7 +5,7 @@ import { type BudgetAction, Budgets as BudgetsQuery, type BudgetsResult, CreateB
 import { money, type Money, moment, words } from "../format.ts";
 import { useLoaded } from "../live/loaded.ts";
 import { runMutation } from "../live/run-mutation.ts";
-import { microsOf, scopeInput, scopeOf } from "../live/scope.ts";
+import { microsOf, scopeInput, scopeOf, useTokenNames } from "../live/scope.ts";
 import { may } from "../live/viewer.ts";
 import { Chip } from "../ui/chip.tsx";
 import { confirm } from "../ui/confirm.tsx";
@@ -28,6 +28,7 @@ export function Budgets({ cursor }: { cursor: string | undefined }) {
     if (cursor) reload();
   }, [cursor]);
   const budgets = data?.budgets.nodes;
+  const names = useTokenNames(budgets?.map((budget) => budget.scope));
   return (
     <div class={may("ADMIN") ? "columns" : "stack"}>
       <Panel title="Budgets">
@@ -42,7 +43,7 @@ export function Budgets({ cursor }: { cursor: string | undefined }) {
           </Empty>
         )}
         {budgets?.map((budget) => (
-          <BudgetRow key={budget.id} budget={budget} reload={reload} />
+          <BudgetRow key={budget.id} budget={budget} names={names} reload={reload} />
         ))}
       </Panel>
       {may("ADMIN") && <NewBudget done={reload} />}
@@ -50,7 +51,10 @@ export function Budgets({ cursor }: { cursor: string | undefined }) {
   );
 }
 
-function BudgetRow({ budget, reload }: { budget: Budget; reload: () => void }) {
+function BudgetRow({ budget: given, names, reload }: { budget: Budget; names: ReadonlyMap<string, string>; reload: () => void }) {
+  // That of a token is created with it, and called by its id.
+  const { tokenId } = given.scope;
+  const budget = tokenId ? { ...given, name: given.name.replace(tokenId, names.get(tokenId) ?? tokenId) } : given;
   const limit = Math.max(1, budget.limit.amountMicros);
   const percent = (amount: Money) => Math.min(100, (amount.amountMicros / limit) * 100);
   const promised = { amountMicros: budget.committed.amountMicros + budget.reserved.amountMicros, currency: "USD" };
@@ -73,7 +77,7 @@ function BudgetRow({ budget, reload }: { budget: Budget; reload: () => void }) {
       <header>
         <strong>{budget.name}</strong>
         <span class="muted">
-          {scopeOf(budget.scope)}, {budget.period === "TOTAL" ? "in total" : `each ${words(budget.period).toLowerCase()}`}, {ACTIONS[budget.action]}
+          {scopeOf(budget.scope, names)}, {budget.period === "TOTAL" ? "in total" : `each ${words(budget.period).toLowerCase()}`}, {ACTIONS[budget.action]}
         </span>
         {budget.state === "EXHAUSTED" && <Chip tone="bad">Used up</Chip>}
       </header>

@@ -4,7 +4,7 @@ import { requestWithRetry } from "../api/request.ts";
 import { Quotas as QuotasQuery, type QuotasResult, SetQuota, type SetQuotaInput } from "../generated/api.ts";
 import { money } from "../format.ts";
 import { useLoaded } from "../live/loaded.ts";
-import { microsOf, scopeInput, scopeOf } from "../live/scope.ts";
+import { microsOf, scopeInput, scopeOf, useTokenNames } from "../live/scope.ts";
 import { may } from "../live/viewer.ts";
 import { ObjectForm, ObjectList } from "../ui/objects.tsx";
 
@@ -16,6 +16,7 @@ export function Quotas({ cursor }: { cursor: string | undefined }) {
     if (cursor) reload();
   }, [cursor]);
   const quotas = data?.quotas.nodes ?? null;
+  const names = useTokenNames(quotas?.map((quota) => quota.scope));
   const remove = async (id: string) => {
     const quota = quotas?.find((each) => each.id === id);
     if (!quota) return [];
@@ -28,9 +29,9 @@ export function Quotas({ cursor }: { cursor: string | undefined }) {
         icon="costs"
         items={quotas}
         problem={problem}
-        nameOf={(quota) => `the quota of ${scopeOf(quota.scope)}`}
+        nameOf={(quota) => `the quota of ${scopeOf(quota.scope, names)}`}
         columns={[
-          { title: "Scope", show: (quota) => scopeOf(quota.scope) },
+          { title: "Scope", show: (quota) => scopeOf(quota.scope, names) },
           { title: "Instances", isShort: true, show: (quota) => used(quota.usedInstances, quota.maxInstances) },
           { title: "GPUs", isShort: true, show: (quota) => used(quota.usedGpus, quota.maxGpus) },
           { title: "Per hour", isShort: true, show: (quota) => used(money(quota.usedPricePerHour, 2), quota.maxPricePerHour && money(quota.maxPricePerHour, 2)) },

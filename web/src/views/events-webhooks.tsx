@@ -19,8 +19,15 @@ export function Webhooks() {
   const [shown, setShown] = useState<Webhook | null>(null);
   const isAllowed = may("ADMIN");
   const columns: readonly Column<Webhook>[] = [
-    { title: "Receiver", show: (webhook) => <span class="mono">{webhook.url}</span> },
-    { title: "Types", show: (webhook) => webhook.types.join(", ") },
+    {
+      title: "Receiver",
+      show: (webhook) => (
+        <>
+          <span class="mono">{webhook.url}</span>
+          <small class="muted under">{webhook.types.join(", ")}</small>
+        </>
+      ),
+    },
     {
       title: "Status",
       show: (webhook) =>
@@ -28,6 +35,7 @@ export function Webhooks() {
     },
     {
       title: "Deliveries",
+      isShort: true,
       show: (webhook) => (
         <span class="buttons">
         <button

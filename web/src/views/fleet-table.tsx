@@ -75,7 +75,7 @@ function Line({ row, index, isSelected, toggle }: { row: Row; index: number; isS
         <input type="checkbox" aria-label={`Select ${row.name}`} checked={isSelected} onChange={() => toggle(row.id)} />
       </div>
       <div role="cell" class="cell-name">
-        <a href={`#/instances/${row.id}`}>{row.name}</a>
+        <a href={`#/instances/${row.id}`} title={row.name}>{row.name}</a>
       </div>
       <div role="cell" class="cell-status">
         <StatusChip status={row.status} />

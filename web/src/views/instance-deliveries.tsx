@@ -62,18 +62,20 @@ export function Deliveries({ instance, lastEventId }: { instance: Detail; lastEv
   }
   return (
     <div class="panel">
-      <DeliveryTable deliveries={deliveries} />
+      <DeliveryTable deliveries={deliveries} hasReceivers />
     </div>
   );
 }
 
-export function DeliveryTable({ deliveries }: { deliveries: readonly DeliveryRow[] }) {
+// An instance has its own webhook and those of the project.
+export function DeliveryTable({ deliveries, hasReceivers = false }: { deliveries: readonly DeliveryRow[]; hasReceivers?: boolean }) {
   return (
     <table class="grid-table cards-on-phone">
       <caption class="hidden">Deliveries, newest first</caption>
       <thead>
         <tr>
           <th scope="col">Event</th>
+          {hasReceivers && <th scope="col">Receiver</th>}
           <th scope="col">Status</th>
           <th scope="col">Attempts</th>
           <th scope="col">Last response</th>
@@ -85,14 +87,14 @@ export function DeliveryTable({ deliveries }: { deliveries: readonly DeliveryRow
       </thead>
       <tbody>
         {deliveries.map((delivery) => (
-          <Line key={delivery.id} delivery={delivery} />
+          <Line key={delivery.id} delivery={delivery} hasReceiver={hasReceivers} />
         ))}
       </tbody>
     </table>
   );
 }
 
-function Line({ delivery }: { delivery: DeliveryRow }) {
+function Line({ delivery, hasReceiver }: { delivery: DeliveryRow; hasReceiver: boolean }) {
   const last = delivery.attempts.at(-1);
   const redeliver = () =>
     runMutation(async () => (await requestWithRetry(RedeliverWebhook, { input: { id: delivery.id } })).redeliverWebhook.errors, { rejected: "Redelivery rejected" });
@@ -101,6 +103,11 @@ function Line({ delivery }: { delivery: DeliveryRow }) {
       <td data-label="Event">
         <code>{delivery.eventType}</code>
       </td>
+      {hasReceiver && (
+        <td data-label="Receiver">
+          <span class="mono wrap">{delivery.url}</span>
+        </td>
+      )}
       <td data-label="Status">
         <Chip tone={TONES[delivery.status]}>{words(delivery.status)}</Chip>
       </td>

@@ -72,7 +72,7 @@ export function EditTab({ instance, refresh }: { instance: Detail; refresh: () =
   };
 
   return (
-    <div class="stack">
+    <div class="stack edits">
       <Panel title="Edit">
         <form class="body edit" onSubmit={submit} noValidate autocomplete="off">
           {others.map((each) => (

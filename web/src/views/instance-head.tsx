@@ -157,7 +157,7 @@ function ExitCode({ exit }: { exit: NonNullable<Detail["exit"]> }) {
   return (
     <p>
       {exit.code === null ? "The provider gives no exit code" : `Exit code ${exit.code}`}
-      {signal && ` (${signal})`}. {exit.message}
+      {signal && ` (${signal})`}. {exit.code !== null && exit.message?.endsWith(` ${exit.code}`) ? "" : exit.message}
     </p>
   );
 }

@@ -2,7 +2,7 @@
 import { useState } from "preact/hooks";
 import { requestWithRetry } from "../api/request.ts";
 import { ExtendLifetime, type LifetimeChange, type LifetimeInput, SetLifetime } from "../generated/api.ts";
-import { duration, moment } from "../format.ts";
+import { moment, span } from "../format.ts";
 import type { Detail } from "../live/instance.ts";
 import { PRESETS, presetInput } from "../live/lifetime.ts";
 import { runMutation } from "../live/run-mutation.ts";
@@ -81,11 +81,11 @@ function inputOf({ maxDuration, deadline, heartbeat, onEnd, idle, deleteAfterSto
 function Limits({ lifetime }: { lifetime: NonNullable<Detail["lifetime"]> }) {
   const { maxDuration, deadline, heartbeat, idle, deleteAfterStopped, schedule } = lifetime;
   const facts: [string, string][] = [];
-  if (maxDuration !== null) facts.push(["Longest run", duration(maxDuration * 1000)]);
+  if (maxDuration !== null) facts.push(["Longest run", span(maxDuration * 1000)]);
   if (deadline !== null) facts.push(["Deadline", moment(deadline)]);
-  if (heartbeat !== null) facts.push(["Heartbeat", `every ${duration(heartbeat * 1000)} at most`]);
-  if (idle !== null) facts.push(["Idle", `GPUs below ${idle.gpuBelowPercent} % for ${duration(idle.window * 1000)}`]);
-  if (deleteAfterStopped !== null) facts.push(["Deleted", `${duration(deleteAfterStopped * 1000)} after a stop`]);
+  if (heartbeat !== null) facts.push(["Heartbeat", `every ${span(heartbeat * 1000)} at most`]);
+  if (idle !== null) facts.push(["Idle", `GPUs below ${idle.gpuBelowPercent} % for ${span(idle.window * 1000)}`]);
+  if (deleteAfterStopped !== null) facts.push(["Deleted", `${span(deleteAfterStopped * 1000)} after a stop`]);
   if (schedule !== null) facts.push(["Schedule", [...schedule.start.map((each) => `start ${each}`), ...schedule.stop.map((each) => `stop ${each}`)].join(", ")]);
   return (
     <dl class="facts body">

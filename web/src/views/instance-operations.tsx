@@ -95,7 +95,9 @@ export function Operations({ instance, entries }: { instance: Detail; entries: r
                       <Chip tone={ATTEMPTS[attempt.status]}>{words(attempt.status)}</Chip>
                     </td>
                     <td data-label="Reason">
-                      {attempt.reasonMessage ?? "–"} {attempt.reasonCode && <code>{attempt.reasonCode}</code>}
+                      <span>
+                        {attempt.reasonMessage ?? "–"} {attempt.reasonCode && <code>{attempt.reasonCode}</code>}
+                      </span>
                     </td>
                     <td data-label="Duration" class="right">
                       {attempt.finishedAt ? brief(Date.parse(attempt.finishedAt) - Date.parse(attempt.createdAt)) : "–"}

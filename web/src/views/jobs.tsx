@@ -59,7 +59,7 @@ function Kinds({ kinds }: { kinds: readonly Kind[] }) {
   return (
     <Panel title="Jobs by kind" aside={<span class="muted">rates and percentiles of the last 5 minutes</span>}>
       <div class="scroll-x" tabIndex={0} role="region" aria-label="Table of jobs by kind">
-        <table class="grid-table kinds cards-on-phone">
+        <table class="grid-table kinds cards-on-phone in-pairs">
           <thead>
             <tr>
               <th scope="col">Kind</th>

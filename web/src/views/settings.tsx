@@ -203,7 +203,7 @@ function CachesPanel() {
       }
     >
       {problem && <Problem>{problem}</Problem>}
-      <table class="grid-table cards-on-phone">
+      <table class="grid-table cards-on-phone in-pairs">
         <thead>
           <tr>
             <th scope="col">Cache</th>
