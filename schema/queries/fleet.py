@@ -16,14 +16,15 @@ from server.instances.queries.fleet import fleet, fleet_stats
 @strawberry.type
 class FleetQueries:
     @query(
-        "Instances merged with the provider's list. `includeNovitaOnly` adds machines without an "
-        "instance and needs the role ADMIN of the project `default`."
+        "Instances merged with the provider's list, with all machines that were made for the project. "
+        "`includeNovitaOnly` adds machines that were made outside of Pilotlight, and needs the role ADMIN of the "
+        "project `default`."
     )
     async def fleet(
         self,
         info: Info,
         include_novita_only: Annotated[
-            bool, strawberry.argument(description="Whether to include machines of the account that have no instance.")
+            bool, strawberry.argument(description="Whether to include machines of the account that no project has.")
         ] = False,
     ) -> Fleet:
         services, caller = info.context.services, info.context.caller

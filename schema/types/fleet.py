@@ -27,7 +27,7 @@ described(
     values={
         "LOCAL": "Only in Pilotlight: not created yet, or missing from the provider's list.",
         "NOVITA": "Only at the provider: a machine without an instance.",
-        "MERGED": "In both.",
+        "MERGED": "In both; also a machine that an instance has besides the one that serves it.",
     },
 )
 
@@ -40,6 +40,10 @@ class FleetItem:
     )
     name: str = strawberry.field(description="Name of the instance, or of the machine if there is none.")
     instance: Instance | None = strawberry.field(description="The instance; null if there is none.")
+    is_serving: bool = strawberry.field(
+        description="False for a machine that does not serve its instance, because it is about to replace another one "
+        "or is being removed, and for a machine without an instance. It may be billed as well."
+    )
     novita_id: str | None = strawberry.field(description="The provider's id.")
     novita_status: str | None = strawberry.field(description="State as reported by the provider.")
     region: str | None = strawberry.field(description="Region code.")
@@ -52,8 +56,8 @@ class FleetItem:
 
     @classmethod
     def of(cls, item: fleet.FleetItem) -> "FleetItem":
-        row, seen = item.instance, item.snapshot
-        instance = None if row is None else Instance.of(row)
+        row, seen = item.instance if item.is_serving else None, item.snapshot
+        instance = None if item.instance is None else Instance.of(item.instance)
         novita_status = seen.status if seen else (row.novita_status if row else None)
         price_e5 = row.price_per_hour_e5 if row else (seen.price_e5 if seen else None)
         shown = [
@@ -64,14 +68,15 @@ class FleetItem:
         return cls(
             source=item.source,
             status=item.status,
-            name=row.name if row else (seen.name if seen else ""),
+            name=item.instance.name if item.instance else (seen.name if seen else ""),
             instance=instance,
+            is_serving=item.is_serving,
             novita_id=seen.id if seen else (row.novita_id if row else None),
             novita_status=novita_status,
             region=(row.region if row else None) or (seen.region if seen else None),
             product_name=row.product_name if row else (seen.product_name if seen else None),
             price_per_hour=Money.of(price_e5) if is_billed(item.status, novita_status) else None,
-            endpoints=shown or (instance.endpoints if instance else []),
+            endpoints=shown or (instance.endpoints if instance and item.is_serving else []),
             spot_reclaim_at=seen.spot_reclaim_at if seen else (row.spot_reclaim_at if row else None),
         )
 
@@ -89,7 +94,9 @@ class FleetItemConnection(ListConnection[FleetItemEdge, FleetItem]):
 @strawberry.type(description="Number of items by source.")
 class FleetCounts:
     local: int = strawberry.field(description="Only in Pilotlight.")
-    novita: int = strawberry.field(description="Only at the provider; counted only with `includeNovitaOnly`.")
+    novita: int = strawberry.field(
+        description="Only at the provider; those that were made outside of Pilotlight only with `includeNovitaOnly`."
+    )
     merged: int = strawberry.field(description="In both.")
     total: int = strawberry.field(description="Sum of all.")
 
@@ -180,7 +187,9 @@ class SyncReport:
 
 
 def _key(item: fleet.FleetItem) -> str:
-    return item.instance.id.hex if item.instance is not None else f"novita {item.snapshot.id if item.snapshot else ''}"
+    if item.instance is not None and item.is_serving:
+        return item.instance.id.hex
+    return f"novita {item.snapshot.id if item.snapshot else ''}"
 
 
 @strawberry.type(description="Number of instances in one status.")

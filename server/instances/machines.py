@@ -205,6 +205,32 @@ def is_leaving() -> ColumnElement[bool]:
     )
 
 
+def _is_second() -> tuple[ColumnElement[bool], ...]:
+    """Of the join of machine and instance: whether another machine serves, and this one may be paid for."""
+    other = or_(Instance.novita_id.is_distinct_from(Machine.novita_id), Instance.status == S.DELETED)
+    return Machine.ended_at.is_(None), Machine.removal_accepted_at.is_(None), other
+
+
+async def seconds(session: AsyncSession) -> list[tuple[UUID, str]]:
+    """The machines, with their instances, that do not serve and whose removal is not known to be accepted."""
+    found = await session.execute(
+        select(Machine.instance_id, Machine.novita_id)
+        .join(Instance, Instance.id == Machine.instance_id)
+        .where(*_is_second())
+    )
+    return [(row[0], row[1]) for row in found]
+
+
+async def second(session: AsyncSession, instance_id: UUID, novita_id: str) -> Machine | None:
+    """One of `seconds`; None if it is none of them any more."""
+    found = await session.execute(
+        select(Machine)
+        .join(Instance, Instance.id == Machine.instance_id)
+        .where(Machine.instance_id == instance_id, Machine.novita_id == novita_id, *_is_second())
+    )
+    return found.scalar_one_or_none()
+
+
 async def began_at(session: AsyncSession, instance: Instance) -> datetime | None:
     """When the machine that serves was made; None if a process of an older release has linked it."""
     return await session.scalar(

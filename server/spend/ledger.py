@@ -138,15 +138,13 @@ END = text(f"""
            (SELECT bool_or(CAST(:at AS timestamptz) < began_at AND ended_at = began_at) FROM ended) AS was_over
 """)
 
-# The token that requested the run pays for it. An entry never begins before the end of the one before it; a run that
-# began before that end goes on from there.
+# The token that requested the run pays for it.
+PAYER = """(SELECT requested_by FROM operation WHERE instance_id = instance.id AND kind IN ('CREATE', 'START')
+             AND requested_by IS NOT NULL ORDER BY created_at DESC LIMIT 1)"""
+# An entry never begins before the end of the one before it; a run that began before that end goes on from there.
 BEGIN = text(f"""
     INSERT INTO cost_entry ({COLUMNS}, began_at)
-    SELECT project_id, id, novita_id,
-           (SELECT requested_by FROM operation
-            WHERE instance_id = instance.id AND kind IN ('CREATE', 'START') AND requested_by IS NOT NULL
-            ORDER BY created_at DESC LIMIT 1),
-           labels, price_per_hour_e5, product_name, region,
+    SELECT project_id, id, novita_id, {PAYER}, labels, price_per_hour_e5, product_name, region,
            CASE WHEN at < last.ended_at - interval '1 second' THEN last.run_began_at ELSE begins_at END, begins_at
     FROM instance CROSS JOIN clock_timestamp() AS now CROSS JOIN CAST(:at AS timestamptz) AS at LEFT JOIN LATERAL (
         SELECT ended_at, run_began_at FROM cost_entry
@@ -162,14 +160,16 @@ BEGIN = text(f"""
     RETURNING {WATCHED}
 """)
 # A machine besides the one that serves: of the same run, at its own price. It may have begun before its row, which is
-# written after the response to its create.
+# written after the response to its create; and the one that serves may not have been shown yet.
 BEGIN_SECOND = text(f"""
     INSERT INTO cost_entry ({COLUMNS}, began_at)
-    SELECT serving.project_id, serving.instance_id, machine.novita_id, serving.token_id, serving.labels,
-           machine.price_e5, serving.product_name, machine.region, serving.run_began_at, begins_at
-    FROM machine CROSS JOIN clock_timestamp() AS now CROSS JOIN CAST(:at AS timestamptz) AS at CROSS JOIN LATERAL (
+    SELECT instance.project_id, instance.id, machine.novita_id,
+           CASE WHEN run.id IS NULL THEN {PAYER} ELSE run.token_id END, coalesce(run.labels, instance.labels),
+           machine.price_e5, instance.product_name, machine.region, coalesce(run.run_began_at, begins_at), begins_at
+    FROM machine JOIN instance ON instance.id = machine.instance_id CROSS JOIN clock_timestamp() AS now
+    CROSS JOIN CAST(:at AS timestamptz) AS at LEFT JOIN LATERAL (
         SELECT * FROM cost_entry WHERE instance_id = machine.instance_id ORDER BY began_at DESC LIMIT 1
-    ) AS serving CROSS JOIN LATERAL (
+    ) AS run ON true CROSS JOIN LATERAL (
         SELECT CASE WHEN at <= now THEN greatest(at, (
                    SELECT max(ended_at) FROM cost_entry
                    WHERE instance_id = machine.instance_id AND cost_entry.machine = machine.novita_id))

@@ -56,8 +56,8 @@ async def read_facts(fetch: Callable[[str], Awaitable[Sequence[Mapping[str, Any]
 def judge(machines: Iterable[tuple[str, str, str]], facts: Facts, visible: Iterable[str]) -> list[str]:
     """One sentence per violation.
 
-    `machines` are (id, name, status) of all machines at the provider; `visible` the ids that `fleet` with
-    `includeNovitaOnly: true` shows to any project. A machine is accounted for if a row has it, it is being removed, its
+    `machines` are (id, name, status) of all machines at the provider; `visible` the ids that `fleet` shows to any
+    project. A machine is accounted for if a row has it, it is being removed, its
     attempt is in doubt, an event reported it, or no attempt of this database made it (then `fleet` is the report).
     """
     shown = set(visible)
@@ -87,7 +87,7 @@ async def machines_unaccounted(world: World) -> list[str]:
     visible: set[str] = set()
     for project_id in projects:
         shown = await fleet(
-            world.database, world.reader, by=replace(world.caller, project_id=project_id), include_novita_only=True
+            world.database, world.reader, by=replace(world.caller, project_id=project_id), include_novita_only=False
         )
         visible |= {item.snapshot.id for item in shown.items if item.snapshot is not None}
         if shown.problem is not None:  # the list could not be read: a machine is shown by the row that it serves

@@ -1,13 +1,20 @@
-"""Corrects the ledger where it differs from the instances: a process of an older release writes no entries."""
+"""Corrects the ledger where it differs from the instances and from the machines that the provider shows.
+
+A process of an older release writes no entries, and the job that follows a machine may be held up.
+"""
 
 from collections.abc import Mapping
 
 import structlog
 
+from server.clock import now
 from server.db.database import Database
-from server.instances import transitions
+from server.errors import NovitaError
+from server.instances import machines, transitions
 from server.instances.provider.snapshot import ProviderSnapshot
 from server.instances.provider.states import times_of
+from server.novita.client import NovitaClient
+from server.novita.transport.concurrency import CallPriority
 from server.observe import metrics
 from server.spend.ledger import NO_TIMES, find_differing
 
@@ -33,6 +40,29 @@ async def repair_entries(database: Database, shown: Mapping[str, ProviderSnapsho
         log.warning("ledger.repaired", count=repaired)
         metrics.LEDGER_REPAIRS.add(by=repaired)
     return repaired
+
+
+async def note_seconds(database: Database, novita: NovitaClient, shown: Mapping[str, ProviderSnapshot | None]) -> None:
+    """Write what the provider shows of the machines that instances have besides the one that serves: they are paid for,
+    whatever becomes of the jobs that follow or remove them."""
+    async with database.read() as session:
+        seconds = await machines.seconds(session)
+    for instance_id, novita_id in seconds:
+        snapshot = shown.get(novita_id)
+        if snapshot is None:  # a list may leave out a new machine
+            asked_at = now()
+            try:
+                remote = await novita.instance(novita_id, priority=CallPriority.POLL)
+            except NovitaError:
+                continue  # whether it is gone is for its own job to find out
+            snapshot = ProviderSnapshot.of(remote, asked_at=asked_at)
+        async with database.write() as session:
+            if await transitions.try_lock(session, instance_id) is None:
+                continue
+            machine = await machines.second(session, instance_id, novita_id)
+            sent_at = None if machine is None else machine.removal_sent_at
+            if machine is not None and (sent_at is None or sent_at < snapshot.asked_at):
+                await machines.note_seen(session, machine, snapshot.status, times_of(snapshot))
 
 
 async def cut_overnight(database: Database) -> int:

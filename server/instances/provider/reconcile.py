@@ -34,7 +34,7 @@ from server.instances.provider.drift import (
     is_update_visible,
     may_recover,
 )
-from server.instances.provider.ledger_repair import repair_entries
+from server.instances.provider.ledger_repair import note_seconds, repair_entries
 from server.instances.provider.machine_repair import repair_machines
 from server.instances.provider.mounts import record_all_mounts
 from server.instances.provider.settle import settle_later
@@ -106,6 +106,7 @@ async def reconcile(
     ledger = await repair_entries(database, listed | unlisted)
     await record_all_mounts(database, remotes)
     repaired = await repair_machines(database)
+    await note_seconds(database, novita, listed)
     unlinked = await unlinked_machines(database, listed.values())
     for machine in unlinked:
         if machine.origin is Origin.ORPHAN and _is_staying(machine.snapshot):

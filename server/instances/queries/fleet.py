@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -51,12 +51,14 @@ STATUS_OF: dict[MachineState, InstanceStatus | None] = {
 
 @dataclass(frozen=True, slots=True)
 class FleetItem:
-    """One machine or instance. `status` follows the provider's state; the instance has our own."""
+    """One machine or instance. `status` follows the provider's state; the instance has our own. `is_serving`: not a
+    machine that its instance has besides the one that serves it, or that has no instance."""
 
     source: FleetSource
     status: InstanceStatus | None
     instance: InstanceRow | None
     snapshot: ProviderSnapshot | None
+    is_serving: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +74,27 @@ class Fleet:
 
 
 async def fleet(database: Database, reader: ProviderReader, *, by: Caller, include_novita_only: bool) -> Fleet:
-    """Both sides are read concurrently; if the provider fails, the list has our rows only."""
+    """Both sides are read concurrently; if the provider fails, the list has our rows only.
+
+    Every machine that was made for the caller's project is shown to it, whether it serves an instance or not: it may be
+    billed. `include_novita_only` adds those that were not made by this installation.
+    """
     started = time.monotonic()
     (rows, local_took), (machines, listed_at, problem, novita_took) = await asyncio.gather(
         _rows(database, by, started), _list_machines(reader, started)
     )
     by_id = {snapshot.id: snapshot for snapshot in machines}
-    unlinked: list[UnlinkedMachine] = []
-    if include_novita_only or any(row.novita_id is None for row in rows):
-        unlinked = [each for each in await unlinked_machines(database, machines) if each.is_visible_to(by.project_id)]
+    unlinked = await unlinked_machines(database, machines)
     # A create without a response whose machine is there already: shown with its instance before it is linked.
     found = {each.instance_id: each.snapshot for each in unlinked if each.origin is Origin.IN_DOUBT}
-    items = [_ours(row, by_id.get(row.novita_id) if row.novita_id else found.pop(row.id, None)) for row in rows]
-    if include_novita_only:
-        items += [
-            FleetItem(FleetSource.NOVITA, STATUS_OF[state_of(each.snapshot)], None, each.snapshot)
-            for each in unlinked
-            if each.origin is not Origin.IN_DOUBT or each.instance_id in found
-        ]
+    items = [_ours(row, by_id.get(row.novita_id) if row.novita_id else found.get(row.id)) for row in rows]
+    shown = {item.snapshot.id for item in items if item.snapshot is not None}
+    instances = {row.id: row for row in rows}
+    items += [
+        _besides(each, instances.get(each.instance_id) if each.instance_id else None)
+        for each in unlinked
+        if each.snapshot.id not in shown and _is_shown(each, instances, by, include_novita_only=include_novita_only)
+    ]
     return Fleet(
         items=items,
         counts=Counter(item.source for item in items),
@@ -98,6 +103,21 @@ async def fleet(database: Database, reader: ProviderReader, *, by: Caller, inclu
         local_took=local_took,
         novita_took=novita_took,
     )
+
+
+def _is_shown(
+    machine: UnlinkedMachine, instances: Mapping[UUID, InstanceRow], by: Caller, *, include_novita_only: bool
+) -> bool:
+    """A token that sees only its own instances sees their machines, and no other."""
+    if machine.instance_id in instances:
+        return True
+    is_own = machine.project_id == by.project_id and by.owner_id is None
+    return is_own or (include_novita_only and machine.is_visible_to(by.project_id))
+
+
+def _besides(machine: UnlinkedMachine, row: InstanceRow | None) -> FleetItem:
+    source = FleetSource.NOVITA if row is None else FleetSource.MERGED
+    return FleetItem(source, STATUS_OF[state_of(machine.snapshot)], row, machine.snapshot, is_serving=False)
 
 
 def _ours(row: InstanceRow, snapshot: ProviderSnapshot | None) -> FleetItem:
