@@ -324,8 +324,8 @@ async def _keep_job(session: AsyncSession, instance: Instance, written: Mapping[
 
 async def _watch_reclaim(session: AsyncSession, instance: Instance, *, previous: datetime | None, cause: Cause) -> None:
     """If the provider has announced a spot reclaim: write its event and enqueue the jobs that follow from it."""
-    await notice.keep_job(session, instance)
     reclaim_at = instance.spot_reclaim_at
+    await notice.keep_job(session, instance, is_new=reclaim_at != previous)
     if reclaim_at is None or reclaim_at == previous or instance.status in NOT_RECLAIMABLE:
         return
     data = {"at": reclaim_at.isoformat(), "values": {"at": reclaim_at.isoformat()}}

@@ -14,6 +14,7 @@ from server.enums import RecoveryTrigger
 from server.instances.recovery.incident import CLOCK_SLACK, PAUSE_MAX, job_of
 from server.instances.recovery.spec import read
 from server.instances.status import UP
+from server.queue.control import make_keys_due_now
 from server.queue.enqueue import enqueue
 from server.volumes.attach import can_share
 
@@ -54,11 +55,13 @@ def ended(row: Instance) -> dict[str, Any]:
     return {**(row.recovery_state or {}), "notice": {**_tried(row), "ended": True}}
 
 
-async def keep_job(session: AsyncSession, row: Instance) -> None:
-    """While it is open, its job exists; at most one."""
+async def keep_job(session: AsyncSession, row: Instance, *, is_new: bool = False) -> None:
+    """While it is open, its job exists; at most one. That of an earlier incident may be far from due."""
     if is_open(row):
         work, key = job_of(row)
         await enqueue(session, work, project_id=row.project_id, instance_id=row.id, unique_key=key)
+        if is_new:
+            await make_keys_due_now(session, [key])
 
 
 def _tried(row: Instance) -> dict[str, Any]:

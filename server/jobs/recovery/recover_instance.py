@@ -18,6 +18,8 @@ from server.jobs.failures import wait_for_provider
 from server.jobs.registry import JobContext, handles
 from server.market.waits import WAITING_FOR_CAPACITY
 from server.novita.transport.concurrency import CallPriority
+from server.queue.control import release_key
+from server.queue.enqueue import enqueue
 from server.queue.handler import Again, Done, Outcome
 from server.queue.kinds import RecoverInstance
 from server.recovery import attempt, replacement
@@ -25,7 +27,7 @@ from server.recovery.relocation import Wanted, highest_price
 
 # While an attempt is under way, or the machine runs although its instance has failed.
 LOOK_AGAIN = timedelta(seconds=30)
-# While an attempt waits for capacity: its end makes this job due.
+# While an attempt waits for capacity: its end makes the job due.
 LOOK_RARELY = timedelta(hours=1)
 UNREADABLE_PAUSE_MAX = timedelta(minutes=1)
 
@@ -40,10 +42,11 @@ async def recover_instance(work: RecoverInstance, ctx: JobContext) -> Outcome:
     if not incident.is_open(instance):
         return await _replace(instance, ctx, is_busy=running is not None)
     if running is not None or instance.status not in incident.DOWN:
-        return Again(after=LOOK_RARELY if instance.status_reason == WAITING_FOR_CAPACITY else LOOK_AGAIN)
+        is_asleep = instance.status_reason == WAITING_FOR_CAPACITY
+        return await _sleep(instance, LOOK_RARELY, ctx) if is_asleep else Again(after=LOOK_AGAIN)
     wait = attempt.next_look(instance) - now()
     if wait > timedelta(0):
-        return Again(after=wait)
+        return await _sleep(instance, wait, ctx)
     is_over = incident.gives_up_at(instance) <= now()
     try:
         state = MachineState.GONE if is_over else await _look(instance, ctx)
@@ -55,6 +58,21 @@ async def recover_instance(work: RecoverInstance, ctx: JobContext) -> Outcome:
     if state not in (MachineState.DOWN, MachineState.GONE, MachineState.UNKNOWN):
         return Again(after=LOOK_AGAIN)  # it runs, or is about to: what is wrong is no matter of machines
     return await _act(instance, state, ctx, is_over=is_over, price_e5=price_e5)
+
+
+async def _sleep(seen: Instance, pause: timedelta, ctx: JobContext) -> Outcome:
+    """Leave the rest to another job. `incident.keep_job` makes that one due; the pause of a job that still runs would
+    outlast what is written before its end is."""
+    async with ctx.write() as session:
+        instance = await transitions.lock(session, seen.id)
+        if instance.version != seen.version:
+            return Again(after=timedelta(0))  # changed since it was looked at
+        work, key = incident.job_of(instance)
+        if await release_key(session, ctx.claim.job_id, unique_key=key):
+            await enqueue(
+                session, work, project_id=instance.project_id, instance_id=instance.id, after=pause, unique_key=key
+            )
+    return Done()
 
 
 async def _replace(instance: Instance, ctx: JobContext, *, is_busy: bool) -> Outcome:

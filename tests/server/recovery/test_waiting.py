@@ -1,11 +1,15 @@
 """The last step of a recovery: it waits for capacity, until it gives up or a caller ends it."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.clock import now
 from server.enums import InstanceStatus, OperationKind, StartStep
@@ -33,6 +37,7 @@ __all__ = ["market"]
 S = InstanceStatus
 RELOCATE = Recovery(allow_data_loss=True, steps=(StartStep.RELOCATE,), give_up_after=timedelta(hours=2))
 WAIT = "SELECT * FROM capacity_wait"
+NEXT_LOOK = "SELECT status, run_at < now() + interval '5 minutes' FROM job WHERE unique_key LIKE 'recover %'"
 
 
 async def waiting(market: Market, recovery: Recovery = RELOCATE, **fields: Any) -> tuple[UUID, str]:
@@ -118,6 +123,53 @@ async def test_wait_ends_when_recovery_gives_up(market: Market):
     assert await world.value("SELECT error_code FROM operation WHERE reason = 'RECOVERY'") == "WAIT_EXPIRED"
     types = await world.event_types(instance_id)
     assert (types.count("wait.expired"), types.count("recovery.gave_up"), world.made()) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("where", ["read", "write"])
+async def test_end_of_a_wait_during_the_rare_look_makes_the_next_step_due(market: Market, where: str):
+    """After the look has read that it waits, or after it has put itself off: before its run is over."""
+    world = market.world
+    instance_id, _ = await waiting(market)
+    other = world.worker_with(world.novita)
+    transaction = getattr(world.database, where)
+
+    async def end_the_wait() -> None:
+        await world.execute("UPDATE capacity_wait SET until = now() - interval '1 second'")
+        await world.execute("UPDATE job SET run_at = now(), due_at = now() WHERE kind = 'EXPIRE_WAIT'")
+        while (await world.instance(instance_id))["status"] != S.EXITED:
+            await world.work_once(other)
+
+    @asynccontextmanager
+    async def interrupted() -> AsyncGenerator[AsyncSession]:
+        async with transaction() as session:
+            yield session
+        if world.database.__dict__.pop(where, None) is not None:
+            await end_the_wait()
+
+    await world.execute("UPDATE job SET run_at = now(), due_at = now() WHERE kind = 'RECOVER_INSTANCE'")
+    world.database.__dict__[where] = interrupted
+    await world.work_once()
+    assert (await world.instance(instance_id))["status"] == S.EXITED
+    await work(market)
+
+    assert [tuple(each) for each in await world.rows(NEXT_LOOK)] == [("WAITING", True)]
+
+
+async def test_notice_during_the_rest_of_a_rare_look_is_followed_at_once(market: Market):
+    world = market.world
+    instance_id, _ = await waiting(market, replace(RELOCATE, replace_before_reclaim=True))
+    await world.hurry()
+    await work(market)  # the job of the incident sees that it waits
+    await stock(market, 1)
+    while (await world.instance(instance_id))["status"] != S.READY:
+        hasten(world)
+        await world.execute("UPDATE job SET run_at = now(), due_at = now() WHERE kind <> 'RECOVER_INSTANCE'")
+        await world.work_once()
+    assert [tuple(each) for each in await world.rows(NEXT_LOOK)] == [("WAITING", False)]
+
+    await notify(world, (await world.instance(instance_id))["novita_id"])
+
+    assert [tuple(each) for each in await world.rows(NEXT_LOOK)] == [("WAITING", True)]
 
 
 async def test_wait_is_no_longer_than_the_lifetime_of_the_instance(market: Market):
