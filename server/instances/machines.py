@@ -260,10 +260,10 @@ async def note_sent(session: AsyncSession, machine: Machine) -> None:
     await _set(session, machine, removal_sent_at=now())
 
 
-async def note_removal(session: AsyncSession, machine: Machine) -> None:
-    """The provider has accepted its removal: from now on it is not paid for."""
-    await _set(session, machine, removal_accepted_at=now(), missing_since=None)
-    await ledger.end_machine(session, machine.instance_id, machine.novita_id, at=None)
+async def note_removal(session: AsyncSession, machine: Machine, *, at: datetime) -> None:
+    """The provider has accepted its removal: from then on it is not paid for."""
+    await _set(session, machine, removal_accepted_at=at, missing_since=None)
+    await ledger.end_machine(session, machine.instance_id, machine.novita_id, at=at)
 
 
 async def note_seen(session: AsyncSession, machine: Machine, word: str, times: MachineTimes) -> None:
@@ -279,9 +279,8 @@ async def note_seen(session: AsyncSession, machine: Machine, word: str, times: M
         began_at, stopped_at = times.missed_run or (None, None)
         if began_at is not None:
             await ledger.begin_second(session, machine.instance_id, machine.novita_id, at=began_at, is_missed=True)
-        removed_at = machine.removal_sent_at if word in REMOVAL else None
-        at = min((each for each in (stopped_at, removed_at) if each is not None), default=None)
-        await ledger.end_machine(session, machine.instance_id, machine.novita_id, at=at)
+        removed_at = machine.removal_sent_at if word in REMOVAL else None  # its response would have ended the entry
+        await ledger.end_machine(session, machine.instance_id, machine.novita_id, at=stopped_at or removed_at)
 
 
 async def note_missing(session: AsyncSession, machine: Machine) -> timedelta:

@@ -30,6 +30,8 @@ from server.spend.ledger import NO_TIMES, MachineTimes
 # The provider's words for a machine that is about to cost something; None: it has not been seen.
 MAY_BE_PAID_UNSEEN = (None, "pending", "toCreate", "creating", "toStart")
 PAUSE_MAX = timedelta(minutes=2)
+# The intent to send a delete is written again if it is older, after a look or a wait for the rate limit.
+INTENT_AGE_MAX = timedelta(milliseconds=500)
 # After the job itself has failed, which is a fault of ours.
 NEXT_JOB_AFTER = timedelta(minutes=5)
 
@@ -49,12 +51,13 @@ async def keep_deleting(session: AsyncSession, work: DeleteInstance, failure: Fa
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
-    """When an earlier run has sent the delete; and whether the provider was called by an operation that did not see
-    what came of it."""
+@dataclass(slots=True)
+class Intent:
+    """When it was written that the delete is about to be sent; when an earlier one was sent that may have been done;
+    and whether the provider was called by an operation that did not see what came of it."""
 
-    sent_at: datetime | None
+    written_at: datetime
+    earlier_at: datetime | None
     has_open_end: bool
 
 
@@ -67,18 +70,18 @@ async def delete_instance(work: DeleteInstance, ctx: JobContext) -> Outcome:
         instance = await transitions.lock(session, work.instance_id)
         live = await attempts.live_of_instance(session, work.instance_id)
         unresolved_for = timedelta(0) if live is None else attempts.age(live)
-        before = Before(operations.sent_at(operation), await was_left_open(session, work.instance_id))
+        intent = Intent(now(), operations.sent_at(operation), await was_left_open(session, work.instance_id))
         if live is not None:
             await note_doubt(session, live)
         elif instance.novita_id is not None:
             # Before the call: whatever becomes of this run, the next one knows since when the machine may be gone.
-            await operations.note_sent(session, work.operation_id, now(), again=False)
+            await operations.note_sent(session, work.operation_id, intent.written_at, again=False)
     since = operation.created_at
     try:
         if live is not None:
             return await _resolve_attempt(live, unresolved_for, ctx)
         if instance.novita_id is not None and not await _delete_and_poll(
-            instance.novita_id, instance, operation, before, ctx
+            instance.novita_id, instance, operation, intent, ctx
         ):
             return Again(after=growing_pause(now() - since, longest=timedelta(seconds=10)))
     except NovitaError as error:
@@ -98,7 +101,7 @@ async def delete_instance(work: DeleteInstance, ctx: JobContext) -> Outcome:
 
 
 async def _delete_and_poll(
-    novita_id: str, instance: Instance, operation: Operation, before: Before, ctx: JobContext
+    novita_id: str, instance: Instance, operation: Operation, intent: Intent, ctx: JobContext
 ) -> bool:
     """Delete, then poll; True when it is gone. Repeating the delete is harmless.
 
@@ -123,12 +126,19 @@ async def _delete_and_poll(
             await _note(operation, remote, ctx, times=_times(operation, remote))
             if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
                 return state_of(remote) is MachineState.GONE
-    elif _needs_look(instance, before, ctx):
+    elif _needs_look(instance, intent, ctx):
         with suppress(NovitaError):  # the delete does not wait for it
-            accepted_at = await _look(novita_id, operation, before.sent_at, ctx)
+            accepted_at = await _look(novita_id, operation, intent, ctx)
+
+    async def renew_intent() -> None:
+        if intent.earlier_at is None and now() - intent.written_at > INTENT_AGE_MAX:
+            intent.written_at = now()
+            async with ctx.write() as session:
+                await operations.note_sent(session, operation.id, intent.written_at, again=True)
+
     try:
         # Once: after a repetition it would not be known which of the two took effect.
-        await ctx.novita.delete_instance(novita_id, is_repeatable=False)
+        await ctx.novita.delete_instance(novita_id, is_repeatable=False, before_sending=renew_intent)
     except ProviderNotFound:
         if not await _is_shown(novita_id, ctx) and await ctx.services.absences.confirm(
             operation.instance_id, novita_id, is_deleting=True
@@ -136,55 +146,68 @@ async def _delete_and_poll(
             return True
         raise
     except NovitaError as error:
-        if error.is_certain_refusal and before.sent_at is None:
+        if error.is_certain_refusal and intent.earlier_at is None:
             async with ctx.write() as session:
                 await operations.note_sent(session, operation.id, None, again=True)
         raise
-    async with ctx.write() as session:
-        await operations.mark_accepted(session, operation.id, accepted_at=(accepted_at or now()).isoformat())
+    known_at = (accepted_at or now()).isoformat()
+
+    async def accept(session: AsyncSession) -> None:
+        await operations.mark_accepted(session, operation.id, accepted_at=known_at)
         await operations.record_wait(session, operation.id)
+
+    await ctx.record(accept)
     return False
 
 
-def _needs_look(instance: Instance, before: Before, ctx: JobContext) -> bool:
+def _needs_look(instance: Instance, intent: Intent, ctx: JobContext) -> bool:
     """Whether the machine may cost more or less than the ledger knows: a call without a known end may have started or
     stopped it, or deleted it; and one that runs may have ended by itself since it was last looked at, which is found
     out only while the rate limit has calls to spare."""
-    is_unsure = before.sent_at is not None or before.has_open_end or instance.novita_status in MAY_BE_PAID_UNSEEN
+    is_unsure = intent.earlier_at is not None or intent.has_open_end or instance.novita_status in MAY_BE_PAID_UNSEEN
     return is_unsure or (instance.novita_status in BILLED_WORDS and not ctx.novita.is_short_of_calls)
 
 
-async def _look(novita_id: str, operation: Operation, sent_at: datetime | None, ctx: JobContext) -> datetime | None:
+async def _look(novita_id: str, operation: Operation, intent: Intent, ctx: JobContext) -> datetime | None:
     """When an earlier delete, whose response was lost, was sent, if the machine is going away."""
     remote = await ctx.novita.instance(novita_id)
-    is_leaving = state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY)
-    await _note(operation, remote, ctx, times=_times(operation, remote) if is_leaving else times_of(remote))
-    if is_leaving or sent_at is None:
-        return sent_at
-    async with ctx.write() as session:  # the earlier ones have done nothing
-        await operations.note_sent(session, operation.id, now(), again=True)
+    if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
+        await _note(operation, remote, ctx, times=_times(operation, remote))
+        return intent.earlier_at
+    intent.written_at, intent.earlier_at = now(), None  # the earlier ones have done nothing
+    await _note(operation, remote, ctx, times=times_of(remote), sends_at=intent.written_at)
     return None
 
 
-async def _note(operation: Operation, remote: RemoteInstance, ctx: JobContext, *, times: MachineTimes) -> None:
+async def _note(
+    operation: Operation,
+    remote: RemoteInstance,
+    ctx: JobContext,
+    *,
+    times: MachineTimes,
+    sends_at: datetime | None = None,
+) -> None:
     cause = transitions.Cause(operation.id, operation.requested_by)
     seen = {**observed_columns(remote), "observed_at": now()}
     async with ctx.write() as session:
         await transitions.update(session, operation.instance_id, cause=cause, times=times, **seen)
+        if sends_at is not None:
+            await operations.note_sent(session, operation.id, sends_at, again=True)
 
 
 def _times(
     operation: Operation, remote: RemoteInstance | None = None, *, missing_since: datetime | None = None
 ) -> MachineTimes:
     """A machine is not paid for from the moment at which its removal was accepted, as far as that is known; one that
-    was lost before, from the first look that did not find it, and one that had stopped before, from then on."""
+    was lost before, from the first look that did not find it, and one that had stopped before, from then on. Without
+    the response to a removal, the time that the provider names counts before the one at which it was sent."""
     accepted_at = operation.before.get("accepted_at")
     known_ends = [each for each in (operations.sent_at(operation), missing_since) if each is not None]
     ended_at = min(known_ends, default=None) if accepted_at is None else datetime.fromisoformat(accepted_at)
     known = NO_TIMES if remote is None else times_of(remote)
     if ended_at is None or (remote is not None and state_of(remote) is MachineState.DOWN):
         return known
-    if known.missed_run is not None and known.missed_run[1] < ended_at:
+    if known.missed_run is not None and (accepted_at is None or known.missed_run[1] < ended_at):
         return known
     return replace(known, stopped_at=ended_at)
 

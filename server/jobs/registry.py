@@ -17,6 +17,7 @@ import server.jobs
 from server.catalog.catalog import Catalog
 from server.config import Settings
 from server.db.database import Database
+from server.db.persistent_writes import PersistentWrites
 from server.encryption import Cipher
 from server.errors import StartupProblem
 from server.instances.create_line import CreateLine
@@ -60,6 +61,7 @@ class JobServices:
     reachability: Reachability = field(init=False)
     line: CreateLine = field(init=False)
     lifetime_steps: StepBatcher = field(init=False)
+    persistent_writes: PersistentWrites = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "monitor_views", MonitorViews(self.database))
@@ -73,6 +75,7 @@ class JobServices:
         object.__setattr__(self, "line", line)
         steps = StepBatcher(self.database, retry=self.settings.lifetime_retry)
         object.__setattr__(self, "lifetime_steps", steps)
+        object.__setattr__(self, "persistent_writes", PersistentWrites(self.database))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,10 @@ class JobContext:
         """A transaction that commits only while this run holds the job."""
         async with self.claim.write() as session:
             yield session
+
+    async def record(self, fact: Callable[[AsyncSession], Awaitable[object]]) -> None:
+        """Write what only this run knows, such as when the provider accepted a call, also after an outage."""
+        await self.services.persistent_writes.write(fact, first=self.write)
 
 
 Run = Callable[[Any, JobContext], Awaitable[Outcome]]

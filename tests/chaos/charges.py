@@ -7,6 +7,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -15,11 +16,21 @@ from tests.chaos.load import Accounts, RetryingCaller
 
 Span = tuple[float, float | None]  # seconds since 1970; None: not ended
 
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """The time of the response to a removal, or that at which one was sent that had none."""
+
+    at: float
+    has_response: bool
+
+
 # The provider names times in whole seconds. What it charges before the first one that it names is not known to us: the
 # image pull, at the speed of the simulator in these runs.
 PER_RUN, PULL = 1.0, 0.45
-# REQUEST_DEADLINE of these runs: how long one call takes at most.
-CALL = 5.0
+# REQUEST_TIMEOUT and REQUEST_DEADLINE of these runs: how long a response to a removal takes at most; and how long after
+# its intent a removal without a response may take effect, because the provider was frozen or its worker killed.
+RESPONSE, CALL = 3.0, 5.0
 
 LEDGER = """
     SELECT machine, extract(epoch FROM began_at)::float8 AS began, extract(epoch FROM ended_at)::float8 AS ended
@@ -28,7 +39,8 @@ LEDGER = """
 KNOWN = "SELECT novita_id FROM machine UNION SELECT machine FROM cost_entry"
 # A machine counts until the response to its removal, or until a removal was sent that had no response.
 REMOVALS = """
-    SELECT novita_id, extract(epoch FROM at)::float8 AS at
+    SELECT novita_id, extract(epoch FROM at)::float8 AS at,
+           before ->> 'accepted_at' IS DISTINCT FROM before ->> 'sent_at' AND before ? 'accepted_at' AS has_response
     FROM operation JOIN instance ON instance.id = instance_id, LATERAL (SELECT coalesce(
         before ->> 'accepted_at', before ->> 'sent_at')::timestamptz AS at) AS removal
     WHERE operation.kind = 'DELETE' AND at IS NOT NULL AND novita_id IS NOT NULL
@@ -44,12 +56,9 @@ def ledger_problems(
     ledger: Mapping[str, Sequence[Span]],
     *,
     at: float,
-    removals: Mapping[str, float] = MappingProxyType({}),
+    removals: Mapping[str, Removal] = MappingProxyType({}),
 ) -> tuple[list[str], float]:
-    """One sentence per machine whose ledger differs from what was charged, and the largest difference in seconds.
-
-    `removals` has the times at which the removal of a machine was known to be accepted, or was sent.
-    """
+    """One sentence per machine whose ledger differs from what was charged, and the largest difference in seconds."""
     wrong: list[str] = []
     largest = 0.0
     for machine in sorted(paid.keys() | ledger.keys()):
@@ -67,10 +76,15 @@ def ledger_problems(
     return wrong, largest
 
 
-def lateness(paid: Sequence[Span], removed: float | None) -> float:
-    """How long the removal was under way when the charge ended; 0 if the charge ended before, by a stop."""
+def lateness(paid: Sequence[Span], removal: Removal | None) -> float:
+    """How much later than the charge the machine may end in the ledger: until a response that came late, and earlier if
+    there was none. 0 if the charge ended before, by a stop."""
     ended = paid[-1][1] if paid else None
-    return 0.0 if removed is None or ended is None or abs(removed - ended) > CALL else removed - ended
+    if removal is None or ended is None:
+        return 0.0
+    late = removal.at - ended
+    is_possible = 0 <= late <= RESPONSE if removal.has_response else -CALL <= late <= 0
+    return late if is_possible else 0.0
 
 
 def burn_problems(charged: Mapping[str, int], counted: Mapping[str, int]) -> list[str]:
@@ -106,7 +120,8 @@ async def check_ledger(
         for machine, spans in bills.items()
         if machine in known - set(lost)
     }
-    removals = {row["novita_id"]: row["at"] for row in await connection.fetch(REMOVALS)}
+    rows = await connection.fetch(REMOVALS)
+    removals = {row["novita_id"]: Removal(row["at"], row["has_response"]) for row in rows}
     wrong, largest = ledger_problems(paid, ledger, at=time.time(), removals=removals)
     runs = sum(map(len, paid.values()))
     late = [

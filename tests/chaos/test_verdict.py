@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos import recoveries
-from tests.chaos.charges import Span, burn_problems, ledger_problems
+from tests.chaos.charges import Removal, Span, burn_problems, ledger_problems
 from tests.chaos.event_order import order_problems, version_problems
 from tests.chaos.machine_watch import Differences, Sample
 from tests.chaos.managed_process import Life, ManagedProcess
@@ -205,22 +205,34 @@ def test_ledger_that_differs_from_what_was_charged_is_noticed(paid: list[Span], 
 @pytest.mark.parametrize(
     ("removed", "ended", "is_wrong"),
     [
-        (114.0, 114.9, False),
-        (114.0, 115.2, True),
-        (114.0, 110.0, False),  # it was stopped just before
-        (114.0, 112.0, True),
-        (106.0, 106.0, False),
-        (116.0, 116.0, True),  # longer than a call takes
+        (112.8, 113.7, False),
+        (112.8, 114.0, True),
+        (112.8, 110.0, False),  # it was stopped just before
+        (112.8, 111.2, True),
+        (108.0, 108.0, True),  # before it was sent
+        (114.0, 114.0, True),  # longer than a response takes
         (30.0, 110.0, False),  # it was stopped before
     ],
 )
 def test_a_machine_counts_until_the_response_to_its_removal_and_not_longer(
     removed: float, ended: float, is_wrong: bool
 ):
-    paid, ledger = {"m1": [(10.0, 110.0)]}, {"m1": [(10.0, ended)]}
-    wrong, _ = ledger_problems(paid, ledger, at=200.0, removals={"m1": removed})
+    assert is_noticed(ended, Removal(removed, has_response=True)) is is_wrong
 
-    assert bool(wrong) is is_wrong
+
+@pytest.mark.parametrize(
+    ("sent", "ended", "is_wrong"),
+    [(106.0, 106.0, False), (106.0, 110.0, False), (106.0, 108.0, True), (104.0, 104.0, True), (112.0, 112.0, True)],
+)
+def test_a_machine_counts_until_a_removal_was_sent_that_had_no_response(sent: float, ended: float, is_wrong: bool):
+    assert is_noticed(ended, Removal(sent, has_response=False)) is is_wrong
+
+
+def is_noticed(ended: float, removal: Removal) -> bool:
+    """With a charge that ended at 110."""
+    paid, ledger = {"m1": [(10.0, 110.0)]}, {"m1": [(10.0, ended)]}
+    wrong, _ = ledger_problems(paid, ledger, at=200.0, removals={"m1": removal})
+    return bool(wrong)
 
 
 def test_machine_that_counts_at_another_price_than_it_is_charged_is_noticed():

@@ -85,15 +85,18 @@ async def _delete_and_look(machine: Machine, ctx: JobContext) -> bool:
             await machines.note_seen(session, machine, remote.status, times_of(remote))
         if is_sent and machine.removal_accepted_at is not None:
             return state_of(remote) is MachineState.GONE
-    if not is_sent:
-        async with ctx.write() as session:
-            await machines.note_sent(session, machine)
+
+    async def note_sending() -> None:
+        if not is_sent:
+            async with ctx.write() as session:
+                await machines.note_sent(session, machine)
+
     try:
-        await ctx.novita.delete_instance(machine.novita_id, is_repeatable=False)
+        await ctx.novita.delete_instance(machine.novita_id, is_repeatable=False, before_sending=note_sending)
     except ProviderNotFound:
         return await _confirm_missing(machine, ctx)
-    async with ctx.write() as session:
-        await machines.note_removal(session, machine)
+    accepted_at = now()
+    await ctx.record(lambda session: machines.note_removal(session, machine, at=accepted_at))
     return False
 
 

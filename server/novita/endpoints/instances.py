@@ -1,6 +1,6 @@
 """Instances: create, read, start, stop, change, delete."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from server.errors import ValidationFailed
@@ -97,10 +97,18 @@ class InstanceCalls(ApiCalls):
         await self._act("restart", novita_id, is_repeatable=False)
 
     async def delete_instance(
-        self, novita_id: str, *, is_repeatable: bool = True, priority: CallPriority = CallPriority.USER
+        self,
+        novita_id: str,
+        *,
+        is_repeatable: bool = True,
+        priority: CallPriority = CallPriority.USER,
+        before_sending: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """ProviderNotFound means that it is already deleted."""
-        await self._act("delete", novita_id, is_repeatable=is_repeatable, priority=priority)
+        """ProviderNotFound means that it is already deleted. `before_sending` is awaited once the call need not wait
+        any more."""
+        body = {"instanceId": novita_id}
+        call = post("/gpu/instance/delete", body, is_repeatable=is_repeatable, before_sending=before_sending)
+        await self._transport.call(call, ignore_body, priority=priority)
 
     async def edit_instance(
         self,
@@ -148,11 +156,9 @@ class InstanceCalls(ApiCalls):
         )
         await self._transport.call(call, ignore_body)
 
-    async def _act(
-        self, verb: str, novita_id: str, *, is_repeatable: bool = True, priority: CallPriority = CallPriority.USER
-    ) -> None:
+    async def _act(self, verb: str, novita_id: str, *, is_repeatable: bool = True) -> None:
         call = post(f"/gpu/instance/{verb}", {"instanceId": novita_id}, is_repeatable=is_repeatable)
-        await self._transport.call(call, ignore_body, priority=priority)
+        await self._transport.call(call, ignore_body)
 
 
 def _instance(raw: JsonReader) -> RemoteInstance:

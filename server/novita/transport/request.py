@@ -1,7 +1,7 @@
 """A call to the provider's API as a value."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -31,6 +31,7 @@ class ApiCall:
     prefix: str = PREFIX
     secrets: tuple[SecretStr, ...] = ()  # removed from error messages, in case the provider echoes them
     asked_at: float | None = None  # by the client's clock; the moment of the call unless it was decided on before
+    before_sending: Callable[[], Awaitable[None]] | None = None  # after all waiting, before each attempt
     route: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,9 +63,18 @@ def post(
     is_repeatable: bool,
     secrets: tuple[SecretStr, ...] = (),
     asked_at: float | None = None,
+    before_sending: Callable[[], Awaitable[None]] | None = None,
 ) -> ApiCall:
     """A change."""
-    return ApiCall("POST", path, body=body, is_repeatable=is_repeatable, secrets=secrets, asked_at=asked_at)
+    return ApiCall(
+        "POST",
+        path,
+        body=body,
+        is_repeatable=is_repeatable,
+        secrets=secrets,
+        asked_at=asked_at,
+        before_sending=before_sending,
+    )
 
 
 T = TypeVar("T")

@@ -97,6 +97,8 @@ class Transport:
         try:
             if turn is not None:
                 await turn.use()
+            if call.before_sending is not None:
+                await call.before_sending()
             if not call.is_repeatable and self._seconds_left(asked_at) <= 0:
                 # The queues time out earlier, so the process was paused. Another worker may have given this call up
                 # and would not find what it creates.
