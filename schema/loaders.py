@@ -15,7 +15,7 @@ from server.auth.token_admin import get_tokens
 from server.catalog.catalog import Catalog, RegistryAuth
 from server.catalog.offers import Offer, offers
 from server.catalog.owners import visible
-from server.db.database import Database
+from server.db.database import Database, fetch_in
 from server.db.tables import (
     AttemptRow,
     BudgetRow,
@@ -162,7 +162,7 @@ class Loaders:
         """Of a budget that was deleted meanwhile: nothing."""
         budgets = await get_budgets(self._database.raw, ids, by=self._caller)
         async with self._database.read() as session:
-            by_id = await read_usage(session, list(budgets.values()))
+            by_id = await read_usage(fetch_in(session), list(budgets.values()))
         return [by_id.get(id) or Usage.none() for id in ids]
 
     @_loader
@@ -175,7 +175,7 @@ class Loaders:
         """Of a quota that was removed meanwhile: nothing."""
         quotas = await get_quotas(self._database.raw, ids, by=self._caller)
         async with self._database.read() as session:
-            by_id = await read_quota_usage(session, list(quotas.values()))
+            by_id = await read_quota_usage(fetch_in(session), list(quotas.values()))
         return [by_id.get(id) or QuotaUsage() for id in ids]
 
     @_loader

@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 import orjson
@@ -33,6 +33,7 @@ CLOCK_READING_MAX = 1.0  # seconds
 DATABASE = "the database of this session"
 
 T = TypeVar("T")
+Fetch: TypeAlias = Callable[..., Awaitable[Sequence[Any]]]  # a statement and its values
 
 
 # For a pooler in transaction mode: the next transaction runs on another server process, which lacks statements that
@@ -263,6 +264,17 @@ def _waiting(queue: Any) -> int:
 def database_of(session: AsyncSession) -> Database:
     """The database that opened this session."""
     return session.info[DATABASE]
+
+
+def fetch_in(session: AsyncSession) -> Fetch:
+    """Runs statements of the raw connections in the transaction of a session."""
+
+    async def fetch(statement: str, *values: Any) -> Sequence[Any]:
+        await session.flush()  # the session's own statements do so
+        connection = await session.connection()
+        return (await connection.exec_driver_sql(statement, values)).all()
+
+    return fetch
 
 
 def notify_after_commit(session: AsyncSession, topic: str) -> None:

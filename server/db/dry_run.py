@@ -8,7 +8,7 @@ import asyncpg
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.database import DATABASE, Database
-from server.db.pool import RawPool
+from server.db.pool import Connection, RawPool
 
 
 class DryRun(Database):
@@ -55,11 +55,16 @@ class _RolledBackPool(RawPool):
         self._pool = pool
 
     async def fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
+        async with self.transaction() as connection:
+            return await connection.fetch(statement, *values)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Connection]:
         async with self._pool.acquire() as connection:
             transaction = connection.transaction()
             await transaction.start()
             try:
-                return await connection.fetch(statement, *values)
+                yield connection
             finally:
                 await transaction.rollback()
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -61,6 +61,19 @@ class RawPool:
     async def execute(self, statement: str, *values: Any) -> str:
         async with self.acquire() as connection:
             return await connection.execute(statement, *values)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Connection]:
+        """One transaction, committed at its end. After a lost connection or a cancellation the server rolls it back."""
+        async with self.acquire() as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                yield connection
+            except asyncpg.PostgresError:
+                await transaction.rollback()
+                raise
+            await transaction.commit()
 
     def acquire(self) -> "_AcquireContext":
         """Use as `async with pool.acquire() as connection`."""

@@ -12,11 +12,12 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from sqlalchemy import bindparam, select, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.db.tables import Budget, Quota
-from server.enums import BudgetAction
+from server.db.database import Fetch, fetch_in
+from server.db.tables import BudgetRow, QuotaRow
+from server.db.tables.rows import make_rows, select_rows
 from server.errors import BudgetExceeded
 from server.observe import metrics
 from server.spend.quotas import QuotaUsage, maxima, read_quota_usage
@@ -48,7 +49,7 @@ class Want:
         """The columns of its operation."""
         return {"reserved_price_e5": self.price_e5, "reserved_s": None if self.seconds is None else ceil(self.seconds)}
 
-    def needs(self, budget: Budget, usage: Usage) -> int:
+    def needs(self, budget: BudgetRow, usage: Usage) -> int:
         """In millionths of a dollar, within the budget's period."""
         wanted, counted = (
             min(budget.horizon_s if seconds is None else seconds, usage.seconds_left)
@@ -79,50 +80,34 @@ async def token_of_run(session: AsyncSession, instance_id: UUID) -> UUID | None:
 
 # Those of other tokens and labels need not be waited for.
 SCOPED = """
-    ({0}.token_id IS NULL OR {0}.token_id = ANY(CAST(:token_ids AS uuid[])))
-    AND ({0}.label_key IS NULL OR EXISTS (
-        SELECT FROM unnest(CAST(:labels AS jsonb[])) AS of_one (labels)
-        WHERE labels ->> {0}.label_key = {0}.label_value))
+    project_id = $1 AND (token_id IS NULL OR token_id = ANY($2::uuid[]))
+    AND (label_key IS NULL OR EXISTS (
+        SELECT FROM unnest($3::jsonb[]) AS of_one (labels) WHERE labels ->> label_key = label_value))
+    ORDER BY id
+    FOR NO KEY UPDATE
 """
-LOCK_BUDGETS = (
-    select(Budget)
-    .where(
-        Budget.project_id == bindparam("project_id"),
-        Budget.action != BudgetAction.NOTIFY,
-        text(SCOPED.format("budget")),
-    )
-    .order_by(Budget.id)
-    .with_for_update(key_share=True)
-    .execution_options(populate_existing=True)
-)
-LOCK_QUOTAS = (
-    select(Quota)
-    .where(Quota.project_id == bindparam("project_id"), text(SCOPED.format("quota")))
-    .order_by(Quota.id)
-    .with_for_update(key_share=True)
-    .execution_options(populate_existing=True)
-)
+LOCK_BUDGETS = f"{select_rows(BudgetRow)} WHERE action <> 'NOTIFY' AND {SCOPED}"
+LOCK_QUOTAS = f"{select_rows(QuotaRow)} WHERE {SCOPED}"
 
 
 class Admission:
     """The locked budgets and quotas of one project and what is left; each admitted work leaves less for the next."""
 
-    def __init__(self, budgets: Sequence[tuple[Budget, Usage]], quotas: Sequence[tuple[Quota, QuotaUsage]]) -> None:
+    def __init__(
+        self, budgets: Sequence[tuple[BudgetRow, Usage]], quotas: Sequence[tuple[QuotaRow, QuotaUsage]]
+    ) -> None:
         self._budgets = budgets
         self._quotas = quotas
 
     @classmethod
-    async def lock(cls, session: AsyncSession, project_id: UUID, wants: Sequence[Want]) -> "Admission":
-        values = {
-            "project_id": project_id,
-            "token_ids": [want.token_id for want in wants if want.token_id is not None],
-            "labels": [orjson.dumps(want.labels).decode() for want in wants],
-        }
-        budgets = (await session.execute(LOCK_BUDGETS, values)).scalars().all()
-        quotas = (await session.execute(LOCK_QUOTAS, values)).scalars().all()
+    async def lock(cls, fetch: Fetch, project_id: UUID, wants: Sequence[Want]) -> "Admission":
+        tokens = list({want.token_id for want in wants if want.token_id is not None})
+        labels = list({orjson.dumps(want.labels).decode() for want in wants})
+        budgets = make_rows(BudgetRow, await fetch(LOCK_BUDGETS, project_id, tokens, labels))
+        quotas = make_rows(QuotaRow, await fetch(LOCK_QUOTAS, project_id, tokens, labels))
         # Statements of their own: they see what the transactions have written that were waited for.
-        spent = await read_usage(session, budgets) if budgets else {}
-        used = await read_quota_usage(session, quotas) if quotas else {}
+        spent = await read_usage(fetch, budgets) if budgets else {}
+        used = await read_quota_usage(fetch, quotas) if quotas else {}
         return cls([(each, spent[each.id]) for each in budgets], [(each, used[each.id]) for each in quotas])
 
     def admit(self, want: Want) -> None:
@@ -141,7 +126,7 @@ class Admission:
             usage.instances, usage.gpus = usage.instances + want.instances, usage.gpus + want.gpus
             usage.price_e5 += want.price_e5
 
-    def _check(self, budget: Budget, usage: Usage, want: Want) -> int:
+    def _check(self, budget: BudgetRow, usage: Usage, want: Want) -> int:
         needed = want.needs(budget, usage)
         if needed and usage.used + needed > budget.limit_micros:
             metrics.BUDGET_REFUSALS.add()
@@ -150,7 +135,7 @@ class Admission:
         return needed
 
 
-def _refuse_above(quota: Quota, usage: QuotaUsage, want: Want) -> None:
+def _refuse_above(quota: QuotaRow, usage: QuotaUsage, want: Want) -> None:
     for name, used, needed, allowed in maxima(
         quota, usage, instances=want.instances, gpus=want.gpus, price_e5=want.price_e5
     ):
@@ -161,4 +146,4 @@ def _refuse_above(quota: Quota, usage: QuotaUsage, want: Want) -> None:
 
 async def admit(session: AsyncSession, want: Want) -> None:
     """Raise BudgetExceeded or QuotaExceeded if one of its scope has too little left; hold them until the commit."""
-    (await Admission.lock(session, want.project_id, [want])).admit(want)
+    (await Admission.lock(fetch_in(session), want.project_id, [want])).admit(want)

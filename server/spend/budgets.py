@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
-from server.db.database import Database
+from server.db.database import Database, fetch_in
 from server.db.pool import RawPool
 from server.db.tables import Budget, BudgetRow
 from server.db.tables.rows import make_rows, select_rows
@@ -165,7 +165,7 @@ async def insert_budget(session: AsyncSession, draft: BudgetDraft, budget_id: UU
     session.add(budget)
     await session.flush()
     await session.refresh(budget)
-    await mark_period(session, budget, (await read_usage(session, [budget]))[budget_id])
+    await mark_period(session, budget, (await read_usage(fetch_in(session), [budget]))[budget_id])
     await wake(session, project_id)
     return budget
 

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.auth.caller import Caller
 from server.clock import new_id
+from server.db.database import Fetch
 from server.db.pool import RawPool
 from server.db.tables import Quota, QuotaLike, QuotaRow
 from server.db.tables.rows import make_rows, select_rows
 from server.errors import Invalid, Problem, Refused
-from server.spend.scope import is_label, is_shown, label_json, lock_project, refuse_foreign_token
+from server.spend.scope import is_label, is_shown, lock_project, refuse_foreign_token, scope_values, to_json
 from server.spend.usage import MICROS_PER_E5, PAYER, SCOPE
 from server.spend.watch import wake
 
@@ -103,10 +103,9 @@ async def get_quotas(pool: RawPool, ids: Sequence[UUID], *, by: Caller) -> dict[
     return {row.id: row for row in rows if is_shown(row, by)}
 
 
-USAGE = text(f"""
+USAGE = f"""
     SELECT quota.id, paid.instances + coming.instances, paid.gpus + coming.gpus, paid.price + coming.price
-    FROM unnest(CAST(:ids AS uuid[]), CAST(:projects AS uuid[]), CAST(:labels AS jsonb[]), CAST(:tokens AS uuid[]))
-         AS quota (id, project_id, label, token_id), LATERAL (
+    FROM jsonb_to_recordset($1::jsonb) AS quota (id uuid, project_id uuid, label jsonb, token_id uuid), LATERAL (
         SELECT count(DISTINCT instance.id) AS instances, coalesce(sum(gpu_count), 0) AS gpus,
                coalesce(sum(price_e5), 0) AS price
         FROM cost_entry AS entry JOIN instance ON instance.id = entry.instance_id
@@ -120,23 +119,17 @@ USAGE = text(f"""
           AND NOT EXISTS (SELECT FROM cost_entry WHERE instance_id = instance.id AND ended_at IS NULL
                                                    AND machine IS DISTINCT FROM operation.wanted ->> 'replaces')
     ) AS coming
-""")
+"""
 
 
-async def read_quota_usage(session: AsyncSession, quotas: Sequence[QuotaLike]) -> dict[UUID, QuotaUsage]:
+async def read_quota_usage(fetch: Fetch, quotas: Sequence[QuotaLike]) -> dict[UUID, QuotaUsage]:
     """All quotas in one statement."""
-    values: dict[str, Any] = {
-        "ids": [quota.id for quota in quotas],
-        "projects": [quota.project_id for quota in quotas],
-        "labels": [label_json(quota) for quota in quotas],
-        "tokens": [quota.token_id for quota in quotas],
-    }
-    rows = await session.execute(USAGE, values)
+    rows = await fetch(USAGE, to_json(map(scope_values, quotas)))
     return {row[0]: QuotaUsage(int(row[1]), int(row[2]), int(row[3])) for row in rows}
 
 
 def maxima(
-    quota: Quota, usage: QuotaUsage, *, instances: int, gpus: int, price_e5: int
+    quota: QuotaLike, usage: QuotaUsage, *, instances: int, gpus: int, price_e5: int
 ) -> Iterator[tuple[str, int, int, int]]:
     """Name, use, need of one more machine, and maximum of each limit that the quota has; prices in micros."""
     if quota.max_instances is not None:

@@ -1,7 +1,7 @@
 """What a budget or a quota is about: the project, one label, or one token."""
 
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import orjson
@@ -43,6 +43,16 @@ def is_label(key: str, value: str) -> bool:
 
 def label_json(row: Scoped) -> str | None:
     return None if row.label_key is None else orjson.dumps({row.label_key: row.label_value}).decode()
+
+
+def scope_values(row: Scoped) -> dict[str, Any]:
+    """The columns of one scope in a statement that reads what several have used."""
+    label = None if row.label_key is None else {row.label_key: row.label_value}
+    return {"id": row.id, "project_id": row.project_id, "label": label, "token_id": row.token_id}
+
+
+def to_json(rows: Iterable[dict[str, Any]]) -> str:
+    return orjson.dumps(list(rows), default=str).decode()  # default: asyncpg has its own UUID class
 
 
 async def lock_project(session: AsyncSession, project_id: UUID) -> None:

@@ -6,14 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncSession
-
 from server.clock import now
+from server.db.database import Fetch
 from server.db.tables import BudgetLike
 from server.spend.periods import Period, period_at
 from server.spend.report import midnight
-from server.spend.scope import label_json
+from server.spend.scope import scope_values, to_json
 
 MICROS_PER_E5 = 10
 STOP_LEAD = timedelta(minutes=2)  # a stop takes time, in which machines are paid for
@@ -56,12 +54,12 @@ class Usage:
         return float("inf") if self.period.end is None else (self.period.end - self.at).total_seconds()
 
 
-# Of the columns of `budget`, as one row per budget. Whole days are read from their sums, as in report.py.
+# Of the columns of `budget`, as one row per budget. Whole days are read from their sums, as in report.py. One JSON
+# value, not arrays, for which PostgreSQL plans anew each time: see create_statement.py.
 WANTED = """
-    unnest(CAST(:ids AS uuid[]), CAST(:projects AS uuid[]), CAST(:labels AS jsonb[]), CAST(:tokens AS uuid[]),
-           CAST(:since AS timestamptz[]), CAST(:until AS timestamptz[]), CAST(:first_day AS timestamptz[]),
-           CAST(:whole_from AS timestamptz[]), CAST(:horizons AS bigint[]))
-    AS budget (id, project_id, label, token_id, since, until, first_day, whole_from, horizon_s)
+    jsonb_to_recordset($1::jsonb)
+    AS budget (id uuid, project_id uuid, label jsonb, token_id uuid, since timestamptz, until timestamptz,
+               first_day timestamptz, whole_from timestamptz, horizon_s bigint)
 """
 SCOPE = """
     {0}.project_id = {3}.project_id AND ({3}.label IS NULL OR {1}.labels @> {3}.label)
@@ -86,7 +84,7 @@ HARD_END = """
                    + make_interval(secs => coalesce(CAST(instance.lifetime_state ->> 'extra' AS float8), 0)),
                    CAST(instance.lifetime_state ->> 'floor' AS timestamptz)))
 """
-USAGE = text(f"""
+USAGE = f"""
     SELECT budget.id, now, days.amount + parts.amount + recent.amount, open.committed, reserved.amount, open.burn
     FROM {WANTED}, clock_timestamp() AS now, LATERAL (
         SELECT coalesce(sum(amount_micros), 0) AS amount FROM cost_day AS entry
@@ -119,29 +117,26 @@ USAGE = text(f"""
           AND NOT EXISTS (SELECT FROM cost_entry WHERE instance_id = instance.id AND ended_at IS NULL
                                                    AND machine IS DISTINCT FROM operation.wanted ->> 'replaces')
     ) AS reserved
-""")
+"""
 
 
-async def read_usage(session: AsyncSession, budgets: Sequence[BudgetLike]) -> dict[UUID, Usage]:
+async def read_usage(fetch: Fetch, budgets: Sequence[BudgetLike]) -> dict[UUID, Usage]:
     """All budgets in one statement, each in the period that it is in now by the database's clock."""
     moment = now()
     periods = {budget.id: period_at(budget.period, budget.timezone, moment) for budget in budgets}
-    begins = [periods[budget.id].begin for budget in budgets]
-    days = [midnight(begin) for begin in begins]
-    values: dict[str, Any] = {
-        "ids": [budget.id for budget in budgets],
-        "projects": [budget.project_id for budget in budgets],
-        "labels": [label_json(budget) for budget in budgets],
-        "tokens": [budget.token_id for budget in budgets],
-        "since": begins,
-        "until": [periods[budget.id].end for budget in budgets],
-        "first_day": days,
-        "whole_from": [
-            day if day == begin else day + timedelta(days=1) for day, begin in zip(days, begins, strict=True)
-        ],
-        "horizons": [budget.horizon_s for budget in budgets],
-    }
-    rows = await session.execute(USAGE, values)
+    rows = await fetch(USAGE, to_json(_wanted(budget, periods[budget.id]) for budget in budgets))
     return {
         row[0]: Usage(periods[row[0]], row[1], round(row[2]), round(row[3]), round(row[4]), int(row[5])) for row in rows
+    }
+
+
+def _wanted(budget: BudgetLike, period: Period) -> dict[str, Any]:
+    day = midnight(period.begin)
+    return {
+        **scope_values(budget),
+        "since": period.begin,
+        "until": period.end,
+        "first_day": day,
+        "whole_from": day if day == period.begin else day + timedelta(days=1),
+        "horizon_s": budget.horizon_s,
     }

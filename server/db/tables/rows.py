@@ -285,10 +285,11 @@ def make_rows(model: type[Model], records: Iterable[Any]) -> list[Model]:
 
 
 def with_json(record: Any, places: Iterable[int]) -> list[Any]:
-    """The values of a record, of which those at some places are JSON, which asyncpg gives as text."""
+    """The values of a record, of which those at some places are JSON: lists and objects, as text unless a session has
+    parsed them."""
     values = list(record)
     for place in places:
-        if values[place] is not None:
+        if isinstance(values[place], str):
             values[place] = orjson.loads(values[place])
     return values
 

@@ -6,7 +6,8 @@ refused on its own: if a constraint rejects one of a batch, the whole statement 
 batch are written one by one.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,7 +15,6 @@ from uuid import UUID
 
 import asyncpg
 import orjson
-from sqlalchemy.exc import DBAPIError
 
 from server.audit.record import AuditRecord, current_record
 from server.batching import GroupCommit
@@ -254,26 +254,28 @@ class CreateBatcher:
 
     async def _insert_admitted(self, creates: Sequence[_Create]) -> list[bool | Exception]:
         refused: dict[UUID, Exception] = {}
+        rows: list[asyncpg.Record] = []
+        wants = [create.want for create in creates if create.want is not None]
+        parameters = _parameters(creates)  # now, while an earlier batch still holds the budgets
         try:
-            async with self.database.write() as session:
-                wants = [create.want for create in creates if create.want is not None]
-                admission = await Admission.lock(session, creates[0].instance["project_id"], wants)
-                for create in creates:
-                    try:
-                        if create.want is not None:
-                            admission.admit(create.want)
-                    except Refused as error:
-                        refused[create.instance["id"]] = error
-                admitted = [create for create in creates if create.instance["id"] not in refused]
-                rows: list[asyncpg.Record] = []
-                if admitted:
-                    connection: Any = await (await session.connection()).get_raw_connection()
-                    rows = await connection.driver_connection.fetch(insert_statement(), *_parameters(admitted))
+            with _outage_as_os_error():
+                async with self.database.raw.transaction() as connection:
+                    admission = await Admission.lock(connection.fetch, creates[0].instance["project_id"], wants)
+                    for create in creates:
+                        try:
+                            if create.want is not None:
+                                admission.admit(create.want)
+                        except Refused as error:
+                            refused[create.instance["id"]] = error
+                    admitted = [create for create in creates if create.instance["id"] not in refused]
+                    if admitted:
+                        parameters = _parameters(admitted) if refused else parameters
+                        rows = await connection.fetch(insert_statement(), *parameters)
         except asyncpg.PostgresError as error:
             if len(creates) == 1:
                 return [error]
             return [(await self._insert_admitted([create]))[0] for create in creates]
-        except (OSError, DBAPIError) as error:
+        except OSError as error:
             return [error] * len(creates)
         added = dict(zip((create.instance["id"] for create in admitted), self._added(admitted, rows), strict=True))
         return [refused.get(create.instance["id"]) or added[create.instance["id"]] for create in creates]
@@ -287,13 +289,19 @@ class CreateBatcher:
         return [create.instance["id"] in added for create in creates]
 
     async def _fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
-        try:
+        with _outage_as_os_error():
             return await self.database.raw.fetch(statement, *values)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-            if not is_database_unavailable(error):
-                raise
-            # An outage is an OSError, also if the driver has its own class for it.
-            raise ConnectionError(f"the database went away: {type(error).__name__}") from error
+
+
+@contextmanager
+def _outage_as_os_error() -> Iterator[None]:
+    """An outage is an OSError, also if the driver has its own class for it."""
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        if not is_database_unavailable(error):
+            raise
+        raise ConnectionError(f"the database went away: {type(error).__name__}") from error
 
 
 def _parameters(creates: Sequence[_Create]) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy import Select, select, text
 
+from server.db.database import fetch_in
 from server.db.tables import Budget, Instance
 from server.enums import BudgetAction, InstanceStatus, OperationKind, OperationReason, OperationStatus
 from server.instances import operations, transitions
@@ -74,7 +75,7 @@ async def _check(ctx: JobContext, which: Select[Budget]) -> list[datetime]:
     """Returns when each has to be looked at again."""
     async with ctx.read() as session:
         budgets = (await session.execute(which.order_by(Budget.id))).scalars().all()
-        usages = await read_usage(session, budgets) if budgets else {}
+        usages = await read_usage(fetch_in(session), budgets) if budgets else {}
         unannounced = {each.id for each in budgets if await find_new_marks(session, each, usages[each.id])}
     for budget in budgets:
         usage = usages[budget.id]

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from schema import ids
+from server.db.database import fetch_in
 from server.db.tables import Budget
 from server.enums import BudgetAction, BudgetPeriod, InstanceStatus, OperationKind, Role
 from server.errors import BudgetExceeded
@@ -51,7 +52,7 @@ async def budget(world: World, limit_micros: int, **fields: Any) -> Budget:
 
 async def usage(world: World, row: Budget) -> Usage:
     async with world.database.read() as session:
-        return (await read_usage(session, [row]))[row.id]
+        return (await read_usage(fetch_in(session), [row]))[row.id]
 
 
 async def hourly(world: World) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from schema import ids
+from server.db.database import fetch_in
 from server.db.tables import Quota
 from server.enums import InstanceStatus, OperationKind, Role
 from server.errors import BudgetExceeded
@@ -34,7 +35,7 @@ async def quota(world: World, **fields: Any) -> Quota:
 
 async def used(world: World, row: Quota) -> QuotaUsage:
     async with world.database.read() as session:
-        return (await read_quota_usage(session, [row]))[row.id]
+        return (await read_quota_usage(fetch_in(session), [row]))[row.id]
 
 
 async def relabel(world: World, instance_id: Any, labels: dict[str, str]) -> None:

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 from sqlalchemy import event
 
+from server.db.database import fetch_in
 from server.db.tables import Budget
 from server.enums import BudgetAction, BudgetPeriod, InstanceStatus, OperationKind
 from server.instances import transitions
@@ -35,7 +36,7 @@ async def look(world: World) -> None:
 
 async def usage(world: World, row: Budget) -> Usage:
     async with world.database.read() as session:
-        return (await read_usage(session, [row]))[row.id]
+        return (await read_usage(fetch_in(session), [row]))[row.id]
 
 
 async def set_state(world: World, instance_id: UUID, novita_status: str) -> None:

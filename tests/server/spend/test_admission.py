@@ -1,0 +1,25 @@
+"""Admission: one transaction for a batch, and statements whose plans are reused."""
+
+from server.instances.commands.create_statement import insert_statement
+from server.spend.admission import LOCK_BUDGETS, LOCK_QUOTAS
+from server.spend.quotas import USAGE as QUOTA_USAGE
+from server.spend.quotas import QuotaDraft, set_quota
+from server.spend.usage import USAGE
+from tests.server.spend.test_budgets import LIFETIME, budget
+from tests.support.world import World
+
+MANY = 8
+PREPARED = "SELECT statement, generic_plans, custom_plans FROM pg_prepared_statements"
+
+
+async def test_creates_one_after_another_reuse_the_plans_of_their_admission(world: World):
+    await budget(world, 10**12)
+    async with world.database.write() as session:
+        await set_quota(session, QuotaDraft(max_instances=100), project_id=world.caller.project_id)
+
+    for number in range(5 + MANY):  # PostgreSQL tries five plans for the values before it compares
+        await world.create(f"i{number}", lifetime=LIFETIME)
+
+    plans = {row[0]: (row[1] >= MANY, row[2]) for row in await world.database.raw.fetch(PREPARED)}
+    statements = (LOCK_BUDGETS, LOCK_QUOTAS, USAGE, QUOTA_USAGE, insert_statement())
+    assert [plans[statement] for statement in statements] == [(True, 5)] * 5
