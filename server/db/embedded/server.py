@@ -35,6 +35,9 @@ SETTINGS = {
     "max_wal_senders": "0",
     "max_logical_replication_workers": "0",
     "io_method": "sync",  # three processes fewer; hot data is in memory
+    # An idle server wakes up rarely: commits write and flush their own log, so nothing waits for these two.
+    "bgwriter_delay": "10s",
+    "wal_writer_delay": "10s",
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_checkpoints": "off",
