@@ -3,10 +3,31 @@
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 
 import uvicorn
+from uvicorn.server import ServerState
+
+
+class _State(ServerState):
+    """Makes the date header for a request, at most once a second: uvicorn's own timer would wake an idle process."""
+
+    _headers: list[tuple[bytes, bytes]]
+    _second = 0
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        second = int(time.time())
+        if second != self._second:
+            self._second, self._headers = second, [(b"date", formatdate(second, usegmt=True).encode())]
+        return self._headers
+
+    @default_headers.setter
+    def default_headers(self, headers: list[tuple[bytes, bytes]]) -> None:  # type: ignore[override]
+        self._headers = headers
 
 
 class _Server(uvicorn.Server):
@@ -14,6 +35,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
+        self.server_state = _State()
         self.is_up = asyncio.Event()
         self._is_leaving = asyncio.Event()
 
@@ -22,13 +44,8 @@ class _Server(uvicorn.Server):
         self._is_leaving.set()
 
     async def main_loop(self) -> None:
-        """Once a second, for the date header; uvicorn's own looks ten times whether it should exit."""
-        counter = 0
-        while not await self.on_tick(counter):
-            counter += 10  # uvicorn counts tenths of a second
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await self._is_leaving.wait()
+        """uvicorn's own looks ten times a second whether it should exit."""
+        await self._is_leaving.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
