@@ -30,13 +30,18 @@ DECLARE = text("""
 # Times missed while no process ran are skipped: next_at becomes the next time in the future. A time later than one
 # interval from now was written while the server's clock was ahead.
 FIRE = text("""
+    WITH due AS MATERIALIZED (
+        SELECT kind FROM job_schedule
+        WHERE kind = ANY(:kinds) AND (next_at <= now() OR next_at > now() + every + interval '5 seconds')
+        ORDER BY kind FOR UPDATE
+    )
     UPDATE job_schedule
     SET next_at = next_at + every * (1 + floor(extract(epoch FROM now() - next_at) / extract(epoch FROM every)))
-    WHERE kind = :kind AND (next_at <= now() OR next_at > now() + every + interval '5 seconds')
+    WHERE kind IN (SELECT kind FROM due)
     RETURNING kind
 """)
 
-TIME_TO_NEXT = text("SELECT min(next_at) - clock_timestamp() FROM job_schedule WHERE kind = ANY(:kinds)")
+TIME_TO_NEXT = "SELECT min(next_at) - clock_timestamp() FROM job_schedule WHERE kind = ANY($1)"
 
 
 async def declare(database: Database, recurring: Sequence[Recurring]) -> None:
@@ -48,18 +53,15 @@ async def declare(database: Database, recurring: Sequence[Recurring]) -> None:
 
 async def fire_due(database: Database, recurring: Sequence[Recurring]) -> int:
     """Enqueue what is due, unless its previous job is unfinished; return how many were due."""
-    fired = 0
-    for each in recurring:
-        async with database.write() as session:
-            due = (await session.execute(FIRE, {"kind": each.work.kind})).first()
-            if due is not None:
-                await enqueue(session, each.work, unique_key=f"recurring {each.work.kind}")
-                fired += 1
-    return fired
+    works = {each.work.kind: each.work for each in recurring}
+    async with database.write() as session:
+        due = (await session.scalars(FIRE, {"kinds": list(works)})).all()
+        for kind in due:
+            await enqueue(session, works[kind], unique_key=f"recurring {kind}")
+    return len(due)
 
 
 async def time_to_next(database: Database, recurring: Sequence[Recurring]) -> timedelta:
     """How long until the next schedule is due."""
-    async with database.read() as session:
-        left: timedelta | None = await session.scalar(TIME_TO_NEXT, {"kinds": [each.work.kind for each in recurring]})
+    left: timedelta | None = await database.raw.fetchval(TIME_TO_NEXT, [each.work.kind for each in recurring])
     return max(left or timedelta(0), timedelta(0))
