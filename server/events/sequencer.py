@@ -10,7 +10,7 @@ import asyncpg
 import structlog
 
 from server.db.database import Database
-from server.db.notify import Notifier
+from server.db.notify import Look, Notifier
 from server.db.outages import DATABASE_ERRORS
 from server.events.log_identity import PROMOTION_TIMEOUT, LogState, confirm_epoch, record_replication
 from server.events.partitions import PARTITION_SIZE, make_partitions, partitions
@@ -23,9 +23,10 @@ T = TypeVar("T")
 
 LOCK = 0x6576656E74  # any number that no other program uses in this database
 BATCH = 1000
-POLL_INTERVAL = timedelta(seconds=1)  # in case a notification is lost
+POLL_INTERVAL = timedelta(seconds=1)  # while notifications of other processes are not received
+LOOK = Look("EXISTS (SELECT FROM outbox)")
 # A leader that hangs, or whose machine is gone, must not keep the lock: the server ends a session that is silent for
-# this long. A working leader sends a statement every POLL_INTERVAL.
+# this long. A working leader sends a statement every QUIET_POLL.
 SILENCE_TIMEOUT = timedelta(seconds=10)
 PARTITION_RETRY_INTERVAL = timedelta(seconds=5)  # after a partition could not be created and there is still room
 ELECTION_INTERVAL = timedelta(milliseconds=250)  # the longest pause of the log after a leader died
@@ -188,7 +189,7 @@ class Sequencer:
         # Only a take-over, or leading again, is worth an info line.
         (log.info if self._is_takeover else log.debug)("sequencer.leads", head=head)
         room, make_room_at, record_at = 0, 0.0, 0.0
-        wakeup = self._notifier.subscribe("outbox")
+        wakeup = self._notifier.subscribe("outbox", LOOK)
         try:
             while True:
                 if monotonic() >= record_at:
@@ -205,6 +206,6 @@ class Sequencer:
                     metrics.MOVED.add(by=moved)
                     self._notifier.notify({"event"})
                 if moved < max(limit, 1):  # nothing is left; what was committed meanwhile has woken us
-                    await wakeup.wait(POLL_INTERVAL)
+                    await wakeup.wait(self._notifier.poll_interval(POLL_INTERVAL))
         finally:
             self._notifier.unsubscribe("outbox", wakeup)

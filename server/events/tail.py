@@ -11,7 +11,7 @@ import asyncpg
 import structlog
 
 from server.db.database import Database
-from server.db.notify import Notifier, Wakeup
+from server.db.notify import Look, Notifier, Wakeup
 from server.db.outages import DATABASE_ERRORS
 from server.errors import CursorExpired, Lagging
 from server.events.event import COLUMNS, Cursor, Event, event_of
@@ -24,14 +24,14 @@ from server.tasks import stop_task
 log = structlog.get_logger(__name__)
 RING_SIZE = 2048  # about a minute of a busy installation, 10 MB; older cursors read the table
 WINDOW = 500
-POLL_INTERVAL = timedelta(seconds=1)  # in case a notification is lost
-FAST_POLL_INTERVAL = timedelta(milliseconds=100)  # while notifications of other processes are not received
+POLL_INTERVAL = timedelta(milliseconds=100)  # while notifications of other processes are not received
 RECONNECT_DELAY = timedelta(milliseconds=250)
 READY_TIMEOUT = timedelta(seconds=10)
 CONCURRENT_PAGES_MAX = 3  # of the pool's connections: a thousand reconnecting readers must not starve the API
 OFFERS_MAX = 1000  # then yield to the event loop
 # Positions have no gaps, so a span is a count. With both bounds the planner considers one or two partitions only.
 READ_SPAN = f"SELECT {COLUMNS} FROM event WHERE position > $1 AND position <= $2 ORDER BY position"
+LOOK = Look("(SELECT epoch || ' ' || head FROM event_log)")
 READ_OLDEST = "SELECT min(position) FROM event WHERE position > $1"
 SESSION = {
     "application_name": "pilotlight tail",
@@ -151,7 +151,7 @@ class Tail:
             )
 
     async def _run(self) -> None:
-        wakeup = self._notifier.subscribe("event")
+        wakeup = self._notifier.subscribe("event", LOOK)
         try:
             while True:
                 try:
@@ -205,7 +205,7 @@ class Tail:
             await self._broadcast([event_of(row) for row in rows])
             if len(rows) == WINDOW:
                 continue
-            was_notified = await wakeup.wait(POLL_INTERVAL if self._notifier.is_listening else FAST_POLL_INTERVAL)
+            was_notified = await wakeup.wait(self._notifier.poll_interval(POLL_INTERVAL))
             if not was_notified and not rows:
                 return
 

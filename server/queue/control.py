@@ -19,6 +19,7 @@ CANCEL_TOPIC = "job-cancel"
 
 REQUEST_CANCEL = text("UPDATE job SET cancel_requested = true WHERE id = :job_id RETURNING id")
 
+IS_ANY_CANCELLED = "EXISTS (SELECT FROM job WHERE cancel_requested)"
 CANCELLED_HERE = "SELECT id, claim FROM job WHERE cancel_requested AND worker_id = $1 AND status = 'RUNNING'"
 
 CLAIM_CANCELLED = """

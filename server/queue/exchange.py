@@ -1,12 +1,14 @@
 """The one statement of a worker: complete jobs, reschedule others, claim the next. One round trip, one commit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from uuid import UUID
 
 import asyncpg
+
+from server.db.notify import Look
 
 # Worker connections plan by rule, not by statistics. ANALYZE sees this table empty as often as full, and a plan for the
 # empty table (sequential scan, sort) takes seconds per batch on the full one.
@@ -103,6 +105,16 @@ EXCHANGE = """
      FROM claimed ORDER BY due_at, id)
 """
 
+# Whether a job of these kinds is due, or will be before the second look from now.
+IS_ANY_DUE = """
+    EXISTS (SELECT FROM unnest('{{{kinds}}}'::text[]) AS wanted (kind) CROSS JOIN LATERAL (
+        SELECT FROM job WHERE status = 'WAITING' AND job.kind = wanted.kind
+          AND run_at <= clock_timestamp() + interval '{horizon} seconds'
+        ORDER BY due_at, id
+        LIMIT 1
+    ) AS due)
+"""
+
 SCAN_START = (datetime(1970, 1, 1, tzinfo=UTC), 0)
 
 
@@ -126,6 +138,12 @@ class ClaimRequest:
     limit: int
     at_most: Mapping[str, int]
     floors: Mapping[str, tuple[datetime, int]]
+
+
+def look_for_jobs(kinds: Iterable[str], *, every: timedelta) -> Look:
+    """For workers that were not notified of their jobs."""
+    seconds = every.total_seconds()
+    return Look(IS_ANY_DUE.format(kinds=",".join(kinds), horizon=1.5 * seconds), seconds)
 
 
 NO_CLAIM = ClaimRequest(0, {}, {})

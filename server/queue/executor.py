@@ -77,6 +77,11 @@ class Executor:
         self._backlog.clear()
         return jobs
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether jobs wait here because every task is busy."""
+        return bool(self._backlog) and not self._idle
+
     def cancel(self, jobs: Container[tuple[int, int]]) -> None:
         """Interrupt those that run and mark those in the backlog; `jobs` has pairs of id and claim."""
         for task in self._tasks:

@@ -13,6 +13,7 @@ import asyncpg
 import structlog
 
 from server.db.database import Database
+from server.db.notify import QUIET_POLL
 from server.db.outages import DATABASE_ERRORS
 from server.queue.demand import Demand
 from server.queue.exchange import PLANNER, ClaimedJob, JobTurn
@@ -105,8 +106,9 @@ class LineProducer:
                     # No more turns than jobs: what is taken and given back is missing elsewhere meanwhile.
                     if seen.due and await self._claim_next(job_class, min(room, seen.due, TURNS_MAX)):
                         continue
-                    # The session wakes all lines every poll interval. A line alone would look a second time.
-                    pause = 2 * pause if seen.next_in is None or seen.next_in > pause else seen.next_in
+                    # The session wakes all lines when there may be a job. A line alone would look a second time.
+                    is_far = seen.next_in is None or seen.next_in > 3 * pause
+                    pause = 2 * max(pause, QUIET_POLL.total_seconds()) if is_far else seen.next_in or 0.0
                 else:
                     self._without_room.add(job_class)
             except DATABASE_ERRORS as error:
@@ -167,7 +169,7 @@ class LineProducer:
                     claim=claim,
                 )
         except DATABASE_ERRORS:
-            self._producer.may_have_lost_claims = True
+            self._producer.on_lost_claim()
             raise
         else:
             self._producer.track_claim(claim, len(jobs))

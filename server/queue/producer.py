@@ -26,7 +26,7 @@ class Producer:
     """Each connection sends one exchange statement after the other.
 
     With two connections, Python prepares one exchange while the server executes the other. `on_claimed` gets the
-    claimed jobs.
+    claimed jobs; `on_lost_claim` is called when the response to a claim, and so perhaps its jobs, was lost.
     """
 
     def __init__(
@@ -38,6 +38,7 @@ class Producer:
         poll_interval: timedelta,
         command_timeout: timedelta,
         on_claimed: Callable[[Sequence[ClaimedJob]], None],
+        on_lost_claim: Callable[[], None],
     ) -> None:
         self._database = database
         self._worker_id = worker_id
@@ -45,6 +46,7 @@ class Producer:
         self._poll_seconds = poll_interval.total_seconds()
         self._command_timeout = command_timeout.total_seconds()
         self._on_claimed = on_claimed
+        self.on_lost_claim = on_lost_claim
         self._floors = ScanFloors()
         self._finished: list[tuple[int, int]] = []
         self._rescheduled: list[Reschedule] = []
@@ -57,7 +59,6 @@ class Producer:
         self._has_more = False  # the last claim was filled, so there is more
         self._full_kinds: set[str] = set()  # kinds claimed up to their limit, so there may be more
         self._in_flight = 0
-        self.may_have_lost_claims = False  # the response to an exchange was lost, and with it the claimed jobs
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
@@ -225,14 +226,14 @@ class Producer:
             self._fetch_due = True
         elif request.floors:
             self.fetch_in(self._floors.full_scan_from - now)
-        elif result.next_in is not None and result.next_in < self._poll_seconds:
+        elif result.next_in is not None and result.next_in < 3 * self._poll_seconds:  # before the look after the next
             self.fetch_in(result.next_in)
         self._on_claimed(result.claimed)
 
     def _requeue(self, request: ClaimRequest, finished: list[tuple[int, int]], rescheduled: list[Reschedule]) -> None:
         """The exchange may have been committed. Writing a result twice is harmless; lost claims are searched for."""
         self._demand.confirm(request, [])
-        self.may_have_lost_claims = True
+        self.on_lost_claim()
         self._floors.reset()
         self._fetch_due = True
         self._finished = finished + self._finished

@@ -29,7 +29,7 @@ RESCUE = """
     RETURNING id
 """
 
-ANY_LEASE_EXPIRED = "SELECT EXISTS (SELECT FROM job_worker WHERE lease_until <= clock_timestamp())"
+ANY_LEASE_EXPIRED = "EXISTS (SELECT FROM job_worker WHERE lease_until <= clock_timestamp())"
 
 HELD_CLAIMS = "SELECT DISTINCT claim FROM job WHERE status = 'RUNNING' AND worker_id = $1"
 
@@ -79,7 +79,7 @@ class LeaseWatch:
         if now - self._looked_at < interval / 2:
             return False
         self._looked_at = now
-        return bool(await pool.fetchval(ANY_LEASE_EXPIRED))
+        return bool(await pool.fetchval(f"SELECT {ANY_LEASE_EXPIRED}"))
 
 
 async def rescue(pool: RawPool) -> list[int]:

@@ -13,25 +13,26 @@ from uuid import UUID, uuid4
 import structlog
 
 from server.db.database import Database
-from server.db.notify import Notifier
+from server.db.notify import Look, Notifier, Wakeup
 from server.db.outages import DATABASE_ERRORS
 from server.queue import metrics
-from server.queue.control import CANCEL_TOPIC, cancelled_here, claim_cancelled
+from server.queue.control import CANCEL_TOPIC, IS_ANY_CANCELLED, cancelled_here, claim_cancelled
 from server.queue.demand import OWN_SLOTS, Demand
 from server.queue.enqueue import TOPIC
-from server.queue.exchange import ClaimedJob, Reschedule
+from server.queue.exchange import ClaimedJob, Reschedule, look_for_jobs
 from server.queue.executor import Executor, Interruption
 from server.queue.kinds import LINED, JobClass, class_of
 from server.queue.lease import Lease
 from server.queue.line_producer import JobTurns, LineProducer
 from server.queue.producer import Producer
-from server.queue.rescuer import LeaseWatch, release_unknown_claims, rescue, shorten_waits
+from server.queue.rescuer import ANY_LEASE_EXPIRED, LeaseWatch, release_unknown_claims, rescue, shorten_waits
 from server.queue.runner import Result, Runner, release
 
 log = structlog.get_logger(__name__)
 
 CONNECTIONS = 2
 BACKLOG_SECONDS_MAX = 1.0  # a prefetched job that has not started after this time is released for other workers
+LEASES = "job-lease"
 SEARCH_TIME_SHARE = 50  # a search through all jobs may take one part in so many of the time
 CLEANUP_TIMEOUT = 5.0  # seconds for cancelled handlers to clean up, and for the last results to be written
 
@@ -81,6 +82,7 @@ class WorkerSession:
             poll_interval=limits.poll_interval,
             command_timeout=limits.lease / 2,
             on_claimed=lambda jobs: self._begin(self._executor, jobs),
+            on_lost_claim=self._claim_lost,
         )
         self._lines = LineProducer(
             database,
@@ -93,6 +95,8 @@ class WorkerSession:
             command_timeout=limits.lease / 2,
             on_claimed=lambda jobs: self._begin(self._line_executor, jobs),
         )
+        self._may_have_lost_claims = False
+        self._checks = Wakeup()
         self._lost = asyncio.Event()
         self._is_closed = False
         # A dead worker's jobs must be claimable within the lease, and expired leases are only looked for this often.
@@ -174,6 +178,12 @@ class WorkerSession:
             self._release(jobs)
         else:
             executor.add(jobs)
+            if executor.has_backlog:
+                self._checks.prompt()
+
+    def _claim_lost(self) -> None:
+        self._may_have_lost_claims = True
+        self._checks.prompt()
 
     def _release(self, jobs: Sequence[ClaimedJob]) -> None:
         for job in jobs:
@@ -214,11 +224,12 @@ class WorkerSession:
         await asyncio.gather(self._executor.wait_until_idle(seconds), self._line_executor.wait_until_idle(seconds))
 
     async def _listen(self) -> None:
-        """Fetch when notified of new jobs, and every poll interval."""
-        wakeup = self._notifier.subscribe(TOPIC)
+        """Fetch when notified of new jobs, or when the notifier finds one."""
+        interval = self._limits.poll_interval
+        wakeup = self._notifier.subscribe(TOPIC, look_for_jobs(self._kinds, every=interval))
         try:
             while True:
-                await wakeup.wait(self._limits.poll_interval)
+                await wakeup.wait(self._notifier.poll_interval(interval))
                 self._producer.fetch()
                 self._lines.wake()
         finally:
@@ -226,10 +237,22 @@ class WorkerSession:
 
     async def _rescue(self) -> None:
         """Check for expired leases often, and search through all jobs for orphans and wrong times now and then."""
+        look = Look(ANY_LEASE_EXPIRED, self._rescue_interval.total_seconds())
+        self._checks = self._notifier.subscribe(LEASES, look)
+        try:
+            await self._check_leases_and_jobs()
+        finally:
+            self._notifier.unsubscribe(LEASES, self._checks)
+
+    async def _check_leases_and_jobs(self) -> None:
         pool, watch = self._database.raw, self._database.shared(LeaseWatch)
         search_at = 0.0
         while True:
-            await asyncio.sleep(self._rescue_interval.total_seconds() * random.uniform(0.7, 1.0))
+            pause = self._rescue_interval.total_seconds() * random.uniform(0.7, 1.0)
+            is_quiet = not (self._executor.has_backlog or self._may_have_lost_claims)
+            if is_quiet and self._notifier.is_listening:  # a look finds expired leases
+                pause = max(pause, search_at - time.monotonic())
+            await self._checks.wait(timedelta(seconds=pause))
             started = time.monotonic()
             must_search = started >= search_at
             stale = self._executor.take_backlog(older_than=BACKLOG_SECONDS_MAX)
@@ -244,8 +267,8 @@ class WorkerSession:
                     shortened = await shorten_waits(pool)
                 if must_search or await watch.look_for_expired(pool, interval=self._rescue_interval.total_seconds()):
                     rescued = await rescue(pool)
-                if must_search or self._producer.may_have_lost_claims:
-                    self._producer.may_have_lost_claims = False
+                if must_search or self._may_have_lost_claims:
+                    self._may_have_lost_claims = False
                     forgotten = await release_unknown_claims(pool, self.worker_id, self._producer.known_claims)
             except DATABASE_ERRORS as error:
                 log.warning("worker.rescue_failed", error=type(error).__name__)
@@ -265,7 +288,8 @@ class WorkerSession:
 
     async def _cancel(self) -> None:
         """End the jobs for which a cancellation was requested."""
-        wakeup = self._notifier.subscribe(CANCEL_TOPIC)
+        interval = self._limits.lease / 4
+        wakeup = self._notifier.subscribe(CANCEL_TOPIC, Look(IS_ANY_CANCELLED, interval.total_seconds()))
         try:
             pool = self._database.raw
             while True:
@@ -285,7 +309,7 @@ class WorkerSession:
                         self._add_result(job, await self._runner.end_cancelled(job), 0.0)
                 except DATABASE_ERRORS as error:
                     log.warning("worker.cancel_failed", error=type(error).__name__)
-                await wakeup.wait(self._limits.lease / 4)
+                await wakeup.wait(self._limits.lease if self._notifier.is_listening else interval)
         finally:
             self._notifier.unsubscribe(CANCEL_TOPIC, wakeup)
 

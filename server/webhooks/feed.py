@@ -16,7 +16,7 @@ from sqlalchemy import insert, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.database import Database
-from server.db.notify import Notifier
+from server.db.notify import Look, Notifier
 from server.db.outages import DATABASE_ERRORS
 from server.db.tables import Delivery
 from server.events.event import COLUMNS, event_of
@@ -32,9 +32,11 @@ log = structlog.get_logger(__name__)
 LOCK = 0x776562686F6F6B  # any number that no other program uses in this database
 BATCH = 500  # positions per transaction
 POLL_INTERVAL = timedelta(seconds=1)
+LOOK = Look("(SELECT head FROM event_log)")
 RETRY_DELAY = timedelta(seconds=1)
 # After each transaction: events that come one by one share one.
 PAUSE = timedelta(milliseconds=20)
+PAUSE_WITHOUT_WEBHOOK = timedelta(seconds=1)
 
 TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
 # Without a webhook nothing is read, and `first` is null.
@@ -64,7 +66,7 @@ WANTED = text(f"""
     ORDER BY event.position, webhook.id
     FOR SHARE OF webhook
 """)
-# Without a transaction: most databases have none, and are asked every second.
+# Without a transaction: most databases have none.
 ANY_WEBHOOK = "SELECT EXISTS (SELECT FROM project_webhook WHERE disabled_at IS NULL)"
 ADVANCE = text("""
     INSERT INTO webhook_feed (position) VALUES (:position)
@@ -108,7 +110,7 @@ class WebhookFeed:
             return bool(through < state.head)
 
     async def _run(self) -> None:
-        wakeup = self._notifier.subscribe("event")
+        wakeup = self._notifier.subscribe("event", LOOK)
         try:
             while True:
                 try:
@@ -123,11 +125,8 @@ class WebhookFeed:
                     continue
                 if has_more:
                     continue
-                if has_more is None:
-                    await asyncio.sleep(POLL_INTERVAL.total_seconds())
-                else:
-                    await asyncio.sleep(PAUSE.total_seconds())
-                    await wakeup.wait(POLL_INTERVAL)
+                await asyncio.sleep((PAUSE_WITHOUT_WEBHOOK if has_more is None else PAUSE).total_seconds())
+                await wakeup.wait(self._notifier.poll_interval(POLL_INTERVAL))
         finally:
             self._notifier.unsubscribe("event", wakeup)
 

@@ -8,10 +8,11 @@ import pytest
 from sqlalchemy import text
 
 from server.db.database import Database, notify_after_commit
-from server.db.notify import Notifier
+from server.db.notify import Look, Notifier
 from tests.support.waiting import until
 
 LONG = timedelta(seconds=20)
+HOUR = timedelta(hours=1)
 MOMENT = timedelta(milliseconds=150)
 
 
@@ -97,6 +98,25 @@ async def test_a_killed_connection_is_replaced_and_waiters_are_woken(
     await until(lambda: other.is_listening)
     hearing.notify(["job"])
     assert await bell.wait(LONG) is True
+
+
+async def test_a_look_wakes_the_reader_whose_notification_was_lost(database: Database, other: Notifier):
+    bell = other.subscribe("job", Look("EXISTS (SELECT FROM job_pause)", MOMENT.total_seconds()))
+    counter = other.subscribe("job", Look("(SELECT count(*) FROM job_pause)", MOMENT.total_seconds()))
+    async with asyncio.timeout(LONG.total_seconds()):
+        await counter.wait(HOUR)  # the first answer is news
+        await database.raw.execute("INSERT INTO job_pause (kind) VALUES ('CLEANUP')")
+        assert await bell.wait(HOUR) is False  # it was not notified
+        assert await counter.wait(HOUR) is False
+    assert await counter.wait(MOMENT * 4) is False  # nothing has changed since
+
+
+async def test_a_reader_with_a_look_polls_for_itself_only_while_the_notifier_has_no_connection(
+    database: Database, hearing: Notifier
+):
+    assert hearing.poll_interval(MOMENT) == timedelta(seconds=5)
+    assert hearing.poll_interval(LONG) == LONG
+    assert Notifier(database).poll_interval(MOMENT) == MOMENT
 
 
 async def test_a_burst_of_changes_reaches_the_others(hearing: Notifier, other: Notifier):
