@@ -63,7 +63,7 @@ class RawPool:
             return await connection.execute(statement, *values)
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[Connection]:
+    async def transaction(self) -> AsyncGenerator[RawConnection]:
         """One transaction, committed at its end. After a lost connection or a cancellation the server rolls it back."""
         async with self.acquire() as connection:
             transaction = connection.transaction()

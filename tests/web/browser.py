@@ -1,4 +1,4 @@
-"""Real browsers for tests: Debian's Chromium, driven by playwright-core in one Node process per test module."""
+"""Real browsers for tests: Debian's Chromium, driven by playwright-core in one Node process per test process."""
 
 import asyncio
 import json
@@ -25,15 +25,20 @@ class Servant:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        self._commands = 0
 
     async def do(self, command: str, **given: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"command": command, **given}).encode() + b"\n")
+        self._commands += 1
+        number = self._commands
+        self._process.stdin.write(json.dumps({"number": number, "command": command, **given}).encode() + b"\n")
+        answer: dict[str, Any] = {}
         async with asyncio.timeout(ANSWER_SECONDS):
-            line = await self._process.stdout.readline()
-        assert line, "the browser's process has ended"
-        answer = json.loads(line)
+            while answer.get("number") != number:  # others belong to a test that did not wait for them
+                line = await self._process.stdout.readline()
+                assert line, "the browser's process has ended"
+                answer = json.loads(line)
         assert "error" not in answer, answer.get("error")
         return answer["value"]
 

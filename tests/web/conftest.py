@@ -24,12 +24,19 @@ async def built() -> Path:
     return DASHBOARD.folder / "dist"
 
 
-@pytest.fixture(scope="module")
-async def servant(built: Path) -> AsyncIterator[Servant]:
+@pytest.fixture(scope="session")
+async def node(built: Path) -> AsyncIterator[Servant]:
     if CHROMIUM is None:
         pytest.skip("no chromium: apt-get install chromium, or say where with CHROMIUM")
     async with a_servant() as servant:
         yield servant
+
+
+@pytest.fixture
+async def servant(node: Servant) -> AsyncIterator[Servant]:
+    """A test's own pages are closed after it: open ones follow their server, and draw what later tests change."""
+    yield node
+    await node.do("closePages")
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ SHOWN = ".tab-panel tbody code"
 async def test_a_subscription_whose_result_had_an_error_ends_before_its_successor_begins(
     servant: Servant, new_database: DatabaseMaker, tmp_path: Path
 ):
-    """An event names its token, which can't be read for a moment: the result has UNAVAILABLE, and the server goes on."""
+    """An event names its token, which can't be read for a moment: the result has UNAVAILABLE; the server goes on."""
     settings = {"DATABASE_URL": await new_database.migrated(), "DATABASE_LOCK_TIMEOUT": "0.3"}
     async with up(tmp_path, env=settings) as running:
         page = await servant.open("busy-database", page_at(running, "#/events"))

@@ -1,6 +1,6 @@
 // Drives browsers for the Python tests: reads one JSON command per line, writes one JSON response per line.
 import { createInterface } from "node:readline";
-import { isLive, open, otherHosts } from "./browser.mjs";
+import { closeAll, isLive, open, otherHosts } from "./browser.mjs";
 
 const browsers = new Map();
 
@@ -9,6 +9,12 @@ const COMMANDS = {
     const browser = await open(options);
     browsers.set(name, browser);
     await browser.page.goto(url);
+  },
+  // An open page goes on: it follows its server and draws what changes.
+  async closePages() {
+    const pages = [...browsers.values()];
+    browsers.clear();
+    await Promise.all(pages.map((browser) => browser.close()));
   },
   live: ({ page }) => isLive(page),
   goto: ({ page }, { url }) => page.goto(url).then(() => undefined),
@@ -28,14 +34,14 @@ const COMMANDS = {
 };
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { command, ...parameters } = JSON.parse(line);
+  const { number, command, ...parameters } = JSON.parse(line);
   let response;
   try {
-    const value = command === "open" ? await COMMANDS.open(parameters) : await COMMANDS[command](browsers.get(parameters.name), parameters);
-    response = { value: value ?? null };
+    const value = await COMMANDS[command](command === "open" ? parameters : browsers.get(parameters.name), parameters);
+    response = { number, value: value ?? null };
   } catch (error) {
-    response = { error: String(error.stack ?? error) };
+    response = { number, error: String(error.stack ?? error) };
   }
   process.stdout.write(`${JSON.stringify(response)}\n`);
 }
-await Promise.all([...browsers.values()].map((browser) => browser.close()));
+await closeAll();

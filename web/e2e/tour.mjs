@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { isLive, open, otherHosts } from "./browser.mjs";
+import { closeAll, isLive, open, otherHosts } from "./browser.mjs";
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -33,6 +33,7 @@ const VIEWS = [
 if (values.shots) mkdirSync(values.shots, { recursive: true });
 const report = { visited: [], problems: [], otherHosts: [], axe: [], overflowing: [] };
 await Promise.all([tour(1280), tour(390)]);
+await closeAll();
 console.log(JSON.stringify(report, null, 2));
 
 async function tour(width) {

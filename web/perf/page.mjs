@@ -1,6 +1,6 @@
 // Measures the fleet page under load: long tasks, memory, and response times of user actions; and two windows with charts.
 //   node perf/page.mjs URL TOKEN SECONDS INSTANCES ID
-import { isLive, open } from "../e2e/browser.mjs";
+import { closeAll, isLive, open } from "../e2e/browser.mjs";
 
 const [base, token, seconds, instances, id] = [process.argv[2], process.argv[3], Number(process.argv[4]), Number(process.argv[5]), process.argv[6]];
 const CHARTS = [
@@ -9,7 +9,7 @@ const CHARTS = [
 ];
 const SAMPLE = 10_000;
 
-const { page, session, problems, close } = await measured();
+const { page, session, problems } = await measured();
 let frames = 0;
 page.on("websocket", (socket) => socket.on("framereceived", () => frames++));
 
@@ -62,11 +62,11 @@ console.log(
     busy: metrics.find((each) => each.name === "TaskDuration").value,
   }),
 );
-await Promise.all([close, ...charts.map(({ window }) => window.close)].map((each) => each()));
+await closeAll();
 
 // A window that is logged in and records its long tasks.
 async function measured() {
-  const { page, context, problems, close } = await open({ width: 1280, height: 800 });
+  const { page, context, problems } = await open({ width: 1280, height: 800 });
   await page.addInitScript((secret) => {
     sessionStorage.setItem("pilotlight:token", secret);
     globalThis.longTasks = [];
@@ -77,7 +77,7 @@ async function measured() {
   const session = await context.newCDPSession(page);
   await session.send("HeapProfiler.enable");
   await session.send("Performance.enable");
-  return { page, session, problems, close };
+  return { page, session, problems };
 }
 
 async function heapOf(session) {
