@@ -8,7 +8,8 @@ import asyncpg
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.database import DATABASE, Database
-from server.db.pool import Connection, RawPool
+from server.db.pool import RawPool
+from server.db.timeouts import RawConnection
 
 
 class DryRun(Database):
@@ -59,7 +60,7 @@ class _RolledBackPool(RawPool):
             return await connection.fetch(statement, *values)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncGenerator[Connection]:
+    async def transaction(self) -> AsyncGenerator[RawConnection]:
         async with self._pool.acquire() as connection:
             transaction = connection.transaction()
             await transaction.start()

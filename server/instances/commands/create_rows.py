@@ -6,7 +6,7 @@ refused on its own: if a constraint rejects one of a batch, the whole statement 
 batch are written one by one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -294,7 +294,7 @@ class CreateBatcher:
 
 
 @contextmanager
-def _outage_as_os_error() -> Iterator[None]:
+def _outage_as_os_error() -> Generator[None]:
     """An outage is an OSError, also if the driver has its own class for it."""
     try:
         yield
