@@ -21,7 +21,7 @@ from schema.types.event import (
     ProjectEventConnection,
     ProjectEventEdge,
 )
-from server.errors import CursorExpired, Refused
+from server.errors import CursorExpired, Lagging, Refused
 from server.events.cursors import Cursors
 from server.events.event import Cursor, Event
 from server.events.replay import check_cursor, cursor_now, page_of_events
@@ -102,7 +102,7 @@ async def _read(info: Info, filter: InstanceEventFilter | ProjectEventFilter, fi
         async with info.context.read_from_replica_if_fresh() as session:
             events, end, has_more = await _scan(session, info.context.caller.project_id, conditions, size, place)
             return Scan(events, end, has_more, cursors)
-    except (CursorExpired, Refused) as error:
+    except (CursorExpired, Lagging, Refused) as error:
         raise to_graphql_error(error) from None
 
 

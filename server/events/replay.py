@@ -8,8 +8,8 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.db.database import Database
-from server.errors import CursorExpired
-from server.events.event import COLUMNS, Cursor, Event, event_of, invalid_cursor
+from server.errors import CursorExpired, Lagging
+from server.events.event import COLUMNS, Cursor, Event, event_of
 from server.events.partitions import PARTITION_SIZE
 
 PAGE_OF_PROJECT = f"""
@@ -136,12 +136,16 @@ async def has_reached(session: AsyncSession, cursor: Cursor) -> bool:
 
 
 async def check_cursor(session: AsyncSession, cursor: Cursor) -> int:
-    """The position to continue from; refuses cursors of another log, beyond the head, or older than the log."""
+    """The position to continue from; refuses cursors of another log, or older than the log.
+
+    Beyond the head is Lagging, not an error of the caller: cursors are sealed, so a process that reads another server
+    has issued it. After a failover some processes still read the former primary for seconds.
+    """
     now = await cursor_now(session)
     if cursor.epoch != now.epoch:
         raise CursorExpired
     if cursor.position > now.position:
-        raise invalid_cursor()
+        raise Lagging("the database that is read has not reached the cursor")
     if cursor.position < now.position:
         await _refuse_unless_kept(session, cursor.position + 1)
     return cursor.position

@@ -88,7 +88,7 @@ class Tail:
 
         `instance_ids`, `types` and `without_instance` use indexes; `predicate` is called for the events that they let
         through.
-        Entering the context raises CursorExpired, Refused (INVALID_CURSOR) or Lagging.
+        Entering the context raises CursorExpired or Lagging.
         """
         return EventReader(
             self,

@@ -316,6 +316,7 @@ class Run:
             "events a subscriber got out of order": sum(a > b for order in orders for a, b in pairwise(order)),
             "events a subscriber got that are not in the log": sum(order.count(-1) for order in orders),
             "cursors that expired": self._counts["subscribers that got CURSOR_EXPIRED"],
+            "cursors that were refused": self._counts["subscribers that got INVALID_CURSOR"],
             "operations that did not end": 0 if settled else 1,
         }
         return Report(counts, checks, self._back_after, problems)
