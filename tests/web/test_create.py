@@ -61,6 +61,7 @@ async def test_a_private_image_is_created_in_a_network_with_its_tools(servant: S
         "billing": "SPOT_THEN_ON_DEMAND",
         "tools": [{"name": "JUPYTER", "port": 8888}],
     }
+    await page.wait("dt:has-text('Novita ID')")  # its machine is made, with the credential
     refused = (await ask(running, DELETE_AUTH, id=credential))["deleteRegistryAuth"]["errors"]
     assert refused == [{"code": "REGISTRY_AUTH_IN_USE"}]
     details = await page.text(".panel:has-text('Details')")
