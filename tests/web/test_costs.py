@@ -195,4 +195,7 @@ async def test_a_token_for_a_program_is_created_with_limits_and_shows_them(serva
         "quota": {"maxInstances": 3, "maxGpus": None},
     }
     assert await page.serious() == []
+    await page.goto(page_at(running, "#/costs"))  # where its budget and quota have its name, not its id
+    await page.wait(".budget:has-text('Token agent'):has-text('the token agent')")
+    await page.wait("td[data-label=Scope]:has-text('the token agent')")
     assert await page.report(page_at(running)) == {"problems": [], "otherHosts": []}
