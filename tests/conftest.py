@@ -23,6 +23,9 @@ from tests.support.world import quick_polls, world
 
 __all__ = ["api", "quick_polls", "receiver", "server", "world"]  # fixtures for all tests
 
+# Folders whose tests take seconds each, by turns the beginning of the first, second, ... test process.
+LONG = ("chaos", "web", "flows", "upgrade", "ha", "graphiql", "examples", "client", "flood", "neighbour")
+
 
 @pytest.fixture(scope="session")
 def installed_status_guard() -> Iterator[StatusGuard]:
@@ -68,6 +71,24 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long. A test process gets an equal part of the list, and one that has done its part takes
+    from the end of another's: those are then short tests, which end together and need no server of their own."""
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    parts: list[list[pytest.Item]] = [[] for _ in range(processes)]
+    short: list[pytest.Item] = []
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        (parts[LONG.index(folder) % processes] if folder in LONG else short).append(item)
+    size = len(items) // processes
+    items.clear()
+    for part in parts:
+        missing = max(0, size - len(part))
+        items += part + short[:missing]
+        del short[:missing]
+    items += short
 
 
 @pytest.fixture(scope="session")
