@@ -49,25 +49,18 @@ class Wakeup:
         self.look_at = 0.0
         self._event = asyncio.Event()
         self._was_notified = False
-        self._is_quiet = False  # not notified since the last look
         self._answer: object = None
 
     def wake(self) -> None:
-        self._was_notified, self._is_quiet = True, False
+        self._was_notified = True
         self._event.set()
 
     def prompt(self) -> None:
         """End the reader's wait, without a notification."""
         self._event.set()
 
-    def begin_look(self, next_at: float) -> bool:
-        """Whether to look now: a reader that was notified since the last look has read by itself."""
-        was_quiet, self._is_quiet, self.look_at = self._is_quiet, True, next_at
-        return was_quiet
-
-    def take_answer(self, answer: object, *, not_before: float) -> None:
+    def take_answer(self, answer: object) -> None:
         before, self._answer = self._answer, answer
-        self.look_at = max(self.look_at, not_before)
         if answer is True or (answer is not False and answer != before):
             self.prompt()
 
@@ -202,17 +195,14 @@ class Notifier:
         began = time.monotonic()
         looks = {wakeup: wakeup.look for each in self._wakeups.values() for wakeup in each if wakeup.look}
         if any(each.look_at <= began for each in looks):
-            due = {each: look for each, look in looks.items() if each.look_at <= began + LOOK_TOGETHER}
-            asked = {each: look.question for each, look in due.items() if each.begin_look(began + look.seconds)}
-        else:
-            asked = {}
-        if asked:
-            questions = list(dict.fromkeys(asked.values()))
+            due = [each for each in looks if each.look_at <= began + LOOK_TOGETHER]
+            questions = list(dict.fromkeys(looks[each].question for each in due))
             row = await connection.fetchrow(f"SELECT {', '.join(questions)}")
             answers: dict[str, Any] = dict(zip(questions, row or (), strict=True))
-            not_before = began + LOOK_TIME_SHARE * (time.monotonic() - began)
-            for wakeup, question in asked.items():
-                wakeup.take_answer(answers[question], not_before=not_before)
+            took = time.monotonic() - began
+            for each in due:
+                each.look_at = began + max(looks[each].seconds, LOOK_TIME_SHARE * took)
+                each.take_answer(answers[looks[each].question])
         return min((each.look_at for each in looks), default=inf) - time.monotonic()
 
     async def _ping(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
