@@ -29,8 +29,8 @@ LEFT = """
                                             AND status IN ('EXITED', 'FAILED'))
          + (SELECT count(*) FROM instance WHERE spot_reclaim_at > now() - interval '30 s'
                                             AND status IN ('RUNNING', 'HEALTH_CHECKING', 'READY', 'STOPPING'))
-         + (SELECT count(*) FROM instance WHERE novita_id = ANY($1::text[])
-                                            AND status IN ('RUNNING', 'HEALTH_CHECKING', 'READY', 'STOPPING'))
+         + (SELECT count(*) FROM instance WHERE novita_id = ANY($1::text[]) AND novita_status <> 'removed'
+                                            AND status IN ('RUNNING', 'HEALTH_CHECKING', 'READY', 'STOPPING', 'FAILED'))
          + (SELECT count(*) FROM machine WHERE removing_from IS NOT NULL AND ended_at IS NULL)
 """
 
