@@ -91,11 +91,16 @@ async def end_create(
     *,
     reason: OperationReason,
     changes: Mapping[str, Any],
+    error: tuple[str, str] | None = None,
 ) -> None:
-    """Cancel the open create of a locked instance for a reason of our own, as `cancelOperation` does."""
-    cancelled = await operations.finish(session, operation.id, OperationStatus.CANCELLED)
-    if cancelled is not None:
-        await _revert_create(session, instance, cancelled, by=None, reason=reason, changes=changes)
+    """Cancel the open create of a locked instance for a reason of our own, as `cancelOperation` does; or let it fail
+    with an `error`, a code and a message."""
+    if error is None:
+        ended = await operations.finish(session, operation.id, OperationStatus.CANCELLED)
+    else:
+        ended = await operations.fail(session, operation.id, code=error[0], message=error[1], retryable=False)
+    if ended is not None:
+        await _revert_create(session, instance, ended, by=None, reason=reason, changes=changes)
 
 
 async def _revert_create(

@@ -103,13 +103,14 @@ async def end_all(ctx: JobContext, budget: Budget) -> None:
     for instance_id, labels in rows:
         if any(each.matches(labels) for each in exempt):
             continue
-        if await _end(ctx, instance_id, BudgetAction(budget.action)):
+        if await _end(ctx, instance_id, budget):
             metrics.BUDGET_ENDS.add(str(budget.action))
             log.warning("budget.ended_instance", budget_id=budget.id, instance_id=instance_id, action=budget.action)
 
 
-async def _end(ctx: JobContext, instance_id: UUID, action: BudgetAction) -> bool:
-    """False if it can't begin now; the next run tries again."""
+async def _end(ctx: JobContext, instance_id: UUID, budget: Budget) -> bool:
+    """False if it can't begin now; the next run tries again. A create may go on for longer than is left, and its
+    machine has nothing yet that a stop would keep: that is removed."""
     async with ctx.services.database.write() as session:
         instance = await transitions.try_lock(session, instance_id)
         if instance is None:
@@ -118,10 +119,11 @@ async def _end(ctx: JobContext, instance_id: UUID, action: BudgetAction) -> bool
         running = await operations.open_operation(session, instance_id)
         if running is not None and running.kind == OperationKind.DELETE:
             return False
-        if action is BudgetAction.DELETE:
-            if running is not None and running.kind == OperationKind.CREATE:
-                await end_create(session, instance, running, reason=OperationReason.BUDGET, changes=CHANGES)
-                return True
+        if running is not None and running.kind == OperationKind.CREATE:
+            error = ("BUDGET_EXCEEDED", f"The budget {budget.name} is used up, so its machine was removed.")
+            await end_create(session, instance, running, reason=OperationReason.BUDGET, changes=CHANGES, error=error)
+            return True
+        if budget.action == BudgetAction.DELETE:
             if running is not None:
                 await operations.finish(session, running.id, OperationStatus.SUPERSEDED)
             await begin_delete(session, instance, by=None, reason=OperationReason.BUDGET, changes=CHANGES)

@@ -10,8 +10,10 @@ import pytest
 
 from server.db.tables import Budget
 from server.enums import BudgetAction, BudgetPeriod, InstanceStatus
+from server.instances.provider.reconcile import reconcile
 from server.queue.kinds import CheckBudgets
 from server.spend.budgets import BudgetChange, BudgetDraft, Exemption, create_budget
+from tests.support.lifecycle import hasten
 from tests.support.world import World
 
 S = InstanceStatus
@@ -155,6 +157,29 @@ async def test_an_end_that_failed_is_repeated_after_a_while(world: World):
     await world.execute("UPDATE operation SET finished_at = now() - interval '6 minutes'")
     await check(world)
     assert await world.value("SELECT count(*) FROM operation WHERE instance_id = $1", one) == 2
+
+
+@pytest.mark.parametrize("action", [BudgetAction.STOP, BudgetAction.DELETE])
+async def test_create_whose_machine_is_paid_for_fails_and_its_machine_is_removed(world: World, action: BudgetAction):
+    accepted = await world.create("one")
+    await world.work_until_status(accepted.instance.id, S.STARTING)
+    hasten(world)
+    await reconcile(world.database, world.novita)  # its machine runs, and is paid for
+    await world.execute("UPDATE cost_entry SET began_at = began_at - interval '1 hour'")
+    price = (await world.instance(accepted.instance.id))["price_per_hour_e5"] * 10
+    await budget(world, price + price // 60, action=action, period=BudgetPeriod.TOTAL)
+
+    # Its own jobs are elsewhere.
+    await world.execute("UPDATE job SET run_at = run_at + interval '1 hour', due_at = due_at + interval '1 hour'")
+    await check(world)
+    await world.work_until_status(accepted.instance.id, S.DELETED)
+
+    create, delete = await world.rows("SELECT kind, status, reason, error_code FROM operation ORDER BY created_at")
+    assert tuple(create) == ("CREATE", "FAILED", None, "BUDGET_EXCEEDED")
+    assert tuple(delete) == ("DELETE", "SUCCEEDED", "BUDGET", None)
+    assert world.machines() == []
+    spent = await world.value("SELECT sum(amount_micros) FROM cost_entry WHERE ended_at IS NOT NULL")
+    assert spent <= price + price // 60 + price * timedelta(minutes=2) / timedelta(hours=1)
 
 
 async def test_a_real_machine_is_stopped_and_overshoots_by_less_than_two_minutes_of_burn(world: World):
