@@ -89,6 +89,7 @@ async def main(seconds: float) -> bool:
             "LOG_FORMAT": "json",
             "REQUEST_RATE_LIMIT": "0",
             "REQUEST_RATE_LIMIT_PER_PROJECT": "0",
+            "MAX_PENDING_CREATES": "0",  # no worker runs
         }
         traced = {**env, "OTEL_EXPORTER_OTLP_ENDPOINT": collector}
         some = {**traced, "OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.1"}

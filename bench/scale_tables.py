@@ -194,8 +194,7 @@ async def month_of_a_project(side: Side) -> Any:
 
 async def use_of_a_budget(side: Side) -> Any:
     budget = Budget(id=UUID(int=9), project_id=TEAM, period="MONTH", timezone="UTC", horizon_s=3600)
-    async with side.database.read() as session:
-        return (await read_usage(session, [budget]))[budget.id].burn_e5
+    return (await read_usage(side.database.raw.fetch, [budget]))[budget.id].burn_e5
 
 
 async def sum_closed_entries(side: Side) -> Any:
