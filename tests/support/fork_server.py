@@ -8,9 +8,11 @@ the command itself, or another user or interpreter, start it as a command.
 import asyncio
 import atexit
 import functools
+import gc
 import importlib
 import json
 import os
+import pkgutil
 import random
 import select
 import signal
@@ -23,6 +25,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 IMPORTED = ("up", "serve", "roles", "simulate", "doctor", "main")  # of server.cli
+LOADED_AT_START = ("server.jobs", "uvicorn.lifespan")  # with their modules, by a command that runs
 REQUEST_MAX = 1_000_000  # bytes
 
 
@@ -148,6 +151,12 @@ def _become(request: dict[str, Any], out: int, err: int) -> None:
 def main() -> None:
     for name in IMPORTED:
         importlib.import_module(f"server.cli.{name}")
+    for package in LOADED_AT_START:
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            importlib.import_module(module.name)
+    # A command begins by collecting garbage: what is frozen here is neither searched nor copied there.
+    gc.collect()
+    gc.freeze()
     _serve(socket.socket(fileno=int(sys.argv[1])))
 
 
