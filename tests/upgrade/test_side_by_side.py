@@ -22,7 +22,7 @@ from tests.support.waiting import until
 from tests.support.watcher import STORY, GraphQLClient, positions, story_of
 from tests.upgrade.release import PREVIOUS_HEAD, command_of, previous_release
 
-NEW = command_of(ROOT)
+NEW = None  # the command of this release, forked from a process that has imported it
 LIMITED = """
     mutation ($deadline: DateTime!) {
       createInstance(input: {name: "limited", productName: "RTX 4090 24GB", image: "nginx", ports: [{port: 80}],
@@ -150,7 +150,7 @@ class Both:
     environment: dict[str, str]
     url: str
 
-    async def api(self, command: tuple[str, ...]) -> tuple[Pilotlight, str]:
+    async def api(self, command: tuple[str, ...] | None) -> tuple[Pilotlight, str]:
         port = free_port()
         process = await self.stack.enter_async_context(
             pilotlight("serve", "--port", str(port), env=self.environment, command=command)
@@ -158,13 +158,13 @@ class Both:
         await process.says("api.ready")
         return process, f"http://127.0.0.1:{port}/graphql"
 
-    async def worker(self, command: tuple[str, ...], **settings: str) -> Pilotlight:
+    async def worker(self, command: tuple[str, ...] | None, **settings: str) -> Pilotlight:
         environment = self.environment | settings
         process = await self.stack.enter_async_context(pilotlight("worker", env=environment, command=command))
         await process.says("worker.ready")
         return process
 
-    async def migrate(self, command: tuple[str, ...]) -> None:
+    async def migrate(self, command: tuple[str, ...] | None) -> None:
         done = await run("migrate", env=self.environment, command=command)
         assert done.code == 0, done.said
 
