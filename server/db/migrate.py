@@ -31,10 +31,9 @@ OLDEST_CODE = "oldest code: "
 FIRST_ROLLING_RELEASE = "0006"  # the first release that can run beside its successor
 
 
-@cache  # a readiness check asks, and reading the folder holds the event loop for 10 ms
 def known_head() -> str:
     """The newest revision this code has."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
+    head = _scripts().get_current_head()
     if head is None:
         raise StartupProblem("this copy of Pilotlight has no migrations; install it again")
     return head
@@ -48,7 +47,9 @@ async def current_revision(database: Database) -> str | None:
 
 async def upgrade(url: str, revision: str = "head") -> None:
     """Upgrade to `revision`. A second process waits for the first and then has nothing to do."""
-    await _locked(url, lambda config: command.upgrade(config, revision))
+    # Alembic would read the folder of migrations only to find nothing to do.
+    target = known_head() if revision == "head" else None
+    await _locked(url, lambda config: command.upgrade(config, revision), target)
 
 
 async def downgrade(url: str, revision: str) -> None:
@@ -106,7 +107,8 @@ async def check_server(url: str) -> None:
         )
 
 
-async def _locked(url: str, run: Callable[[Config], None]) -> None:
+async def _locked(url: str, run: Callable[[Config], None], target: str | None = None) -> None:
+    """Run migrations while no other process does; nothing is run if the database is at the revision `target`."""
     database = Database(url, pool_size=1, timeouts=MIGRATION_TIMEOUTS, name="pilotlight migrate")
     try:
         async with database.engine.connect() as connection:
@@ -119,7 +121,8 @@ async def _locked(url: str, run: Callable[[Config], None]) -> None:
             await connection.rollback()  # keeps the session's lock, which ends with the connection
             if revision is not None:
                 _refuse_newer(revision)
-            await connection.run_sync(_run_on, run)
+            if revision is None or revision != target:
+                await connection.run_sync(_run_on, run)
             await _record_oldest_code(connection)
             await connection.commit()
     finally:
@@ -159,7 +162,12 @@ def _is_known(revision: str) -> bool:
 
 @cache
 def _known_revisions() -> frozenset[str]:
-    return frozenset(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+    return frozenset(script.revision for script in _scripts().walk_revisions())
+
+
+@cache  # a readiness check asks, and reading the folder holds the event loop for 10 ms and more
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())
 
 
 async def _oldest_code(connection: AsyncConnection) -> str | None:
@@ -173,6 +181,6 @@ async def _record_oldest_code(connection: AsyncConnection) -> None:
     revision = await _revision(connection)
     if revision is None:
         return
-    scripts = ScriptDirectory.from_config(_config()).iterate_revisions(revision, "base")
+    scripts = _scripts().iterate_revisions(revision, "base")
     oldest = max(str(getattr(script.module, "oldest_code", FIRST_ROLLING_RELEASE)) for script in scripts)
     await connection.execute(text(f"COMMENT ON TABLE alembic_version IS '{OLDEST_CODE}{oldest}'"))

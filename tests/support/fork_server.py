@@ -154,6 +154,7 @@ def main() -> None:
     for package in LOADED_AT_START:
         for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
             importlib.import_module(module.name)
+    importlib.import_module("server.db.migrate").known_head()  # reads the folder of migrations
     # A command begins by collecting garbage: what is frozen here is neither searched nor copied there.
     gc.collect()
     gc.freeze()

@@ -177,6 +177,16 @@ async def test_a_second_check_reads_the_folder_of_migrations_no_more(
         await database.close()
 
 
+async def test_a_start_on_migrated_tables_reads_the_folder_of_migrations_once(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Each reading imports all migrations; by here, this process has done it."""
+    known_head()
+    monkeypatch.setattr(ScriptDirectory, "from_config", None)
+
+    await upgrade(migrated_url)
+
+
 async def sentence_of(url: str) -> str:
     with pytest.raises(StartupProblem) as found:
         await check_server(url)
