@@ -130,6 +130,8 @@ async def drive(
             if _asked_for(loaded) > settles_after:
                 return await _succeed(work, loaded, remote, finish, ctx)
             return Again(after=growing_pause(_asked_for(loaded), longest=POLL_INTERVAL_MAX))
+        if state_of(remote) is MachineState.DOWN and remote.status != loaded.instance.novita_status:
+            await _note(work, loaded, remote, ctx)  # the ledger needs its end, which another run would hide
         request = call(loaded, remote)
         if isinstance(request, Reason):
             return await _fail_seen(work, loaded, remote, ctx, request)

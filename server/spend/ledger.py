@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from server.billing import BILLED_WORDS, MONTHLY, UNBILLED_STATUSES, UNBILLED_WORDS, is_paid
+from server.billing import MONTHLY, UNBILLED_STATUSES, is_paid
 from server.db.tables import Instance
 from server.spend.sums import AMOUNT, take_back
 from server.spend.watch import wake
@@ -58,6 +58,12 @@ class MachineTimes:
         if self.started_at is None or (self.stopped_at is not None and self.stopped_at >= self.started_at):
             return None
         return self.started_at
+
+    @property
+    def pause(self) -> tuple[datetime, datetime] | None:
+        """From the end of the run before to the beginning of the present one."""
+        began_at = self.run_began_at
+        return None if began_at is None or self.stopped_at is None else (self.stopped_at, began_at)
 
 
 NO_TIMES = MachineTimes()
@@ -141,14 +147,15 @@ END = text(f"""
 # The token that requested the run pays for it.
 PAYER = """(SELECT requested_by FROM operation WHERE instance_id = instance.id AND kind IN ('CREATE', 'START')
              AND requested_by IS NOT NULL ORDER BY created_at DESC LIMIT 1)"""
-# An entry never begins before the end of the one before it; a run that began before that end goes on from there.
+# An entry never begins before the end of the one before it; a run that began before that end goes on from there. One
+# without a duration has been corrected to nothing.
 BEGIN = text(f"""
     INSERT INTO cost_entry ({COLUMNS}, began_at)
     SELECT project_id, id, novita_id, {PAYER}, labels, price_per_hour_e5, product_name, region,
            CASE WHEN at < last.ended_at - interval '1 second' THEN last.run_began_at ELSE begins_at END, begins_at
     FROM instance CROSS JOIN clock_timestamp() AS now CROSS JOIN CAST(:at AS timestamptz) AS at LEFT JOIN LATERAL (
         SELECT ended_at, run_began_at FROM cost_entry
-        WHERE instance_id = instance.id AND machine = instance.novita_id
+        WHERE instance_id = instance.id AND machine = instance.novita_id AND ended_at > began_at
         ORDER BY began_at DESC LIMIT 1
     ) AS last ON true CROSS JOIN LATERAL (
         SELECT CASE WHEN at <= now THEN greatest(at, last.ended_at) ELSE now END AS begins_at
@@ -182,6 +189,10 @@ BEGIN_SECOND = text(f"""
     RETURNING {WATCHED}
 """)
 
+BEGAN_BEFORE = text("""
+    SELECT run_began_at < CAST(:at AS timestamptz) FROM cost_entry
+    WHERE instance_id = :instance_id AND machine = :machine AND ended_at IS NULL
+""")
 # An entry that began when its machine was first seen begins when the provider says, once it says so.
 BEGAN_EARLIER = text("""
     UPDATE cost_entry
@@ -194,25 +205,6 @@ BEGAN_EARLIER = text("""
       AND date_trunc('day', began_at, 'UTC') = date_trunc('day', begins_at, 'UTC')
 """)
 
-# Which words are billed is in server/billing.py. A rate that differs was written by a process of an older release.
-DIFFERING = text("""
-    SELECT instance.id, instance.novita_id
-    FROM instance LEFT JOIN cost_entry AS entry
-         ON entry.instance_id = instance.id AND entry.machine = instance.novita_id AND entry.ended_at IS NULL
-    WHERE instance.novita_id IS NOT NULL AND instance.billing_mode IS DISTINCT FROM :monthly
-      AND instance.status <> ALL(:unpaid_statuses)
-      AND instance.novita_status = ANY(:paid_words) AND entry.id IS NULL
-    UNION ALL
-    SELECT instance.id, instance.novita_id
-    FROM cost_entry AS entry JOIN instance ON instance.id = entry.instance_id
-    WHERE entry.ended_at IS NULL AND NOT EXISTS (
-        SELECT FROM machine WHERE instance_id = instance.id AND novita_id = entry.machine AND ended_at IS NULL
-                              AND novita_id IS DISTINCT FROM instance.novita_id)
-      AND (instance.novita_id IS NULL OR instance.billing_mode = :monthly OR instance.status = ANY(:unpaid_statuses)
-           OR instance.novita_status = ANY(:unpaid_words)
-           OR (entry.machine, entry.price_e5, entry.labels, entry.product_name, entry.region) IS DISTINCT FROM
-              (instance.novita_id, instance.price_per_hour_e5, instance.labels, instance.product_name, instance.region))
-""")
 RECORDED = text("""
     SELECT machine, price_e5, labels, product_name, region FROM cost_entry
     WHERE instance_id = :instance_id AND ended_at IS NULL AND machine = :machine
@@ -244,10 +236,12 @@ async def follow(session: AsyncSession, row: Instance, *, before: CostBasis, tim
     if after.is_paid is False and before.is_paid is not True and times.missed_run and after.machine == before.machine:
         return await _write_missed(session, row, *times.missed_run)
     is_same = after.machine == before.machine
+    was_down = False
     if is_same and after.is_paid and before.is_paid and times.run_began_at is not None:
+        was_down = await _write_pause(session, row, times)
         await begin_earlier(session, row.id, row.novita_id, at=times.run_began_at)
     if after == before or (after.is_paid is not True and before.is_paid is False):
-        return False
+        return was_down
     watched: UUID | None = None
     if after.is_paid is False:
         if is_same or after.machine is None:
@@ -266,6 +260,19 @@ async def _write_missed(session: AsyncSession, row: Instance, began_at: datetime
     await session.execute(BEGIN, {"instance_id": row.id, "at": began_at, "is_missed": True})
     await end_machine(session, row.id, row.novita_id, at=ended_at)
     await take_back(session, row.id, row.novita_id, since=ended_at)
+    return True
+
+
+async def _write_pause(session: AsyncSession, row: Instance, times: MachineTimes) -> bool:
+    """The machine ended and runs again since it was last looked at. False if the open entry is of the present run."""
+    if times.pause is None:
+        return False
+    stopped_at, began_at = times.pause
+    machine = {"instance_id": row.id, "machine": row.novita_id}
+    if not await session.scalar(BEGAN_BEFORE, {**machine, "at": stopped_at}):
+        return False
+    await end_machine(session, row.id, row.novita_id, at=stopped_at)
+    await _wake(session, await session.scalar(BEGIN, {"instance_id": row.id, "at": began_at, "is_missed": False}))
     return True
 
 
@@ -290,17 +297,6 @@ async def end_machine(session: AsyncSession, instance_id: UUID, machine: object,
     await _wake(session, ended.watched)
 
 
-async def find_differing(session: AsyncSession) -> list[tuple[UUID, str | None]]:
-    """Instances, with their machines, whose entry is missing, should have ended, or has another rate."""
-    words = {
-        "paid_words": sorted(BILLED_WORDS),
-        "unpaid_words": sorted(UNBILLED_WORDS),
-        "unpaid_statuses": sorted(UNBILLED_STATUSES),
-        "monthly": MONTHLY,
-    }
-    return [(row[0], row[1]) for row in await session.execute(DIFFERING, words)]
-
-
 async def repair(session: AsyncSession, row: Instance, *, times: MachineTimes) -> bool:
     """Compare the entry of a locked instance with its row, and correct the entry. False if there was nothing to do.
 
@@ -315,7 +311,7 @@ async def repair(session: AsyncSession, row: Instance, *, times: MachineTimes) -
     stopped_at = times.stopped_at or row.deleted_at or (row.status_since if row.status in UNBILLED_STATUSES else None)
     started_at = times.run_began_at or row.running_at
     is_over = CostBasis.of(row).is_paid is False
-    known = MachineTimes(stopped_at=stopped_at) if is_over else MachineTimes(started_at=started_at)
+    known = MachineTimes(stopped_at=stopped_at) if is_over else MachineTimes(started_at, times.pause and times.pause[0])
     return await follow(session, row, before=before, times=known) or bool(others)
 
 

@@ -12,11 +12,12 @@ from server.db.database import Database
 from server.errors import NovitaError
 from server.instances import machines, transitions
 from server.instances.provider.snapshot import ProviderSnapshot
-from server.instances.provider.states import times_of
+from server.instances.provider.states import MachineState, state_of, times_of
 from server.novita.client import NovitaClient
 from server.novita.transport.concurrency import CallPriority
 from server.observe import metrics
-from server.spend.ledger import NO_TIMES, find_differing
+from server.spend.differing import find_differing, find_former_runs
+from server.spend.ledger import NO_TIMES
 
 log = structlog.get_logger(__name__)
 
@@ -25,8 +26,11 @@ CUT_AT_ONCE = 200  # entries per transaction
 
 async def repair_entries(database: Database, shown: Mapping[str, ProviderSnapshot | None]) -> int:
     """Begin, end and cut entries as the instances demand, with the times that the provider shows; returns how many."""
+    times_of_up = {
+        each.id: times_of(each) for each in shown.values() if each is not None and state_of(each) is MachineState.UP
+    }
     async with database.read() as session:
-        differing = await find_differing(session)
+        differing = [*await find_differing(session), *await find_former_runs(session, times_of_up)]
     repaired = 0
     for instance_id, machine in differing:
         snapshot = shown.get(machine or "")
@@ -34,7 +38,8 @@ async def repair_entries(database: Database, shown: Mapping[str, ProviderSnapsho
             instance = await transitions.try_lock(session, instance_id)
             if instance is None:
                 continue  # it is being changed, which writes its entry
-            times = NO_TIMES if snapshot is None else times_of(snapshot)
+            is_known = snapshot is not None and snapshot.id == instance.novita_id  # it may have another one by now
+            times = times_of(snapshot) if snapshot is not None and is_known else NO_TIMES
             repaired += await transitions.repair_entry(session, instance, times=times)
     if repaired:
         log.warning("ledger.repaired", count=repaired)
