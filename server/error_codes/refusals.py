@@ -31,7 +31,8 @@ CODES = (
     ErrorCode("TOO_MANY_ALERTS", "The project has 100 alerts already.", "Delete one first."),
     ErrorCode(
         "BUDGET_EXCEEDED",
-        "The request may cost more than is left of the budget `budgetName`.",
+        "The request may cost more than is left of the budget `budgetName`. Of an operation: the budget was used up "
+        "while it was open, so its instance was stopped, or its machine removed.",
         "Shorten its lifetime, choose a cheaper product, raise the limit, or wait until `resetsAt`.",
     ),
     ErrorCode("BUDGET_NAME_TAKEN", "Another budget of the project has this name.", "Choose another name."),

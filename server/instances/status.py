@@ -19,10 +19,11 @@ S = InstanceStatus
 # From FAILED to CREATING: a create that made no machine is tried again.
 # From FAILED to STARTING: its machine was found after the operation had failed, or is seen again.
 # From FAILED to READY: its machine runs, and its endpoints respond at last.
+# From STARTING, RESTARTING and MIGRATING to STOPPING: a budget is used up; a caller's stop is refused meanwhile.
 # From FAILED to STOPPING, RESTARTING and MIGRATING: a machine that failed its checks still runs and is still billed.
 TRANSITIONS: dict[InstanceStatus, frozenset[InstanceStatus]] = {
     S.CREATING: frozenset({S.STARTING, S.DELETING, S.FAILED}),
-    S.STARTING: frozenset({S.RUNNING, S.EXITED, S.DELETING, S.FAILED}),
+    S.STARTING: frozenset({S.RUNNING, S.STOPPING, S.EXITED, S.DELETING, S.FAILED}),
     S.RUNNING: frozenset(
         {S.HEALTH_CHECKING, S.READY, S.STOPPING, S.EXITED, S.RESTARTING, S.MIGRATING, S.DELETING, S.FAILED}
     ),
@@ -30,8 +31,8 @@ TRANSITIONS: dict[InstanceStatus, frozenset[InstanceStatus]] = {
     S.READY: frozenset({S.STOPPING, S.EXITED, S.RESTARTING, S.MIGRATING, S.DELETING, S.FAILED}),
     S.STOPPING: frozenset({S.EXITED, S.RUNNING, S.READY, S.DELETING, S.FAILED}),
     S.EXITED: frozenset({S.STARTING, S.MIGRATING, S.DELETING, S.FAILED}),
-    S.RESTARTING: frozenset({S.RUNNING, S.READY, S.EXITED, S.DELETING, S.FAILED}),
-    S.MIGRATING: frozenset({S.RUNNING, S.READY, S.EXITED, S.DELETING, S.FAILED}),
+    S.RESTARTING: frozenset({S.RUNNING, S.READY, S.STOPPING, S.EXITED, S.DELETING, S.FAILED}),
+    S.MIGRATING: frozenset({S.RUNNING, S.READY, S.STOPPING, S.EXITED, S.DELETING, S.FAILED}),
     S.DELETING: frozenset({S.DELETED, S.FAILED}),
     S.FAILED: frozenset(
         {S.CREATING, S.STARTING, S.RUNNING, S.READY, S.EXITED, S.STOPPING, S.RESTARTING, S.MIGRATING, S.DELETING}

@@ -17,6 +17,7 @@ from server.instances.provider.absence import GONE_AT_PROVIDER
 from server.instances.provider.ends import End
 from server.instances.provider.settle import settle_later
 from server.instances.provider.states import MachineState
+from server.instances.status import BEGINS_A_RUN
 from server.jobs.registry import JobContext, growing_pause
 from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import OperationWork
@@ -125,7 +126,7 @@ def _revert_target(operation: Operation, last_seen: MachineState | None) -> Inst
         return InstanceStatus.EXITED
     if last_seen is None and operation.asked_at is not None:
         return InstanceStatus.FAILED  # the provider was called and the result is unknown
-    if status == InstanceStatus.HEALTH_CHECKING:
+    if status == InstanceStatus.HEALTH_CHECKING or status in BEGINS_A_RUN:
         return InstanceStatus.RUNNING
     return InstanceStatus(status)
 

@@ -13,13 +13,12 @@ import structlog
 from sqlalchemy import Select, select, text
 
 from server.db.database import fetch_in
-from server.db.tables import Budget, Instance
-from server.enums import BudgetAction, InstanceStatus, OperationKind, OperationReason, OperationStatus
+from server.db.tables import Budget
+from server.enums import BudgetAction, OperationKind, OperationReason, OperationStatus
 from server.instances import operations, transitions
 from server.instances.commands.cancel import end_create
 from server.instances.commands.delete import begin_delete
-from server.instances.commands.lifecycle import begin_verb
-from server.instances.status import VERBS, actions, has_machine
+from server.instances.commands.stop_now import can_stop_now, stop_now
 from server.jobs.registry import JobContext, handles
 from server.market import waits
 from server.observe import metrics
@@ -109,8 +108,8 @@ async def end_all(ctx: JobContext, budget: Budget) -> None:
 
 
 async def _end(ctx: JobContext, instance_id: UUID, budget: Budget) -> bool:
-    """False if it can't begin now; the next run tries again. A create may go on for longer than is left, and its
-    machine has nothing yet that a stop would keep: that is removed."""
+    """False if it can't begin now; the next run tries again. An open operation may go on for longer than is left, so
+    it ends. The machine of a create has nothing yet that a stop would keep: that is removed."""
     async with ctx.services.database.write() as session:
         instance = await transitions.try_lock(session, instance_id)
         if instance is None:
@@ -128,18 +127,8 @@ async def _end(ctx: JobContext, instance_id: UUID, budget: Budget) -> bool:
                 await operations.finish(session, running.id, OperationStatus.SUPERSEDED)
             await begin_delete(session, instance, by=None, reason=OperationReason.BUDGET, changes=CHANGES)
             return True
-        if running is not None or not _can_stop(instance):
+        if not can_stop_now(instance, running):
             return False
-        await begin_verb(
-            session,
-            VERBS[OperationKind.STOP],
-            instance,
-            by=None,
-            reason=OperationReason.BUDGET,
-            changes=CHANGES,
-        )
+        error = ("BUDGET_EXCEEDED", f"The budget {budget.name} is used up, so the instance is stopped.")
+        await stop_now(session, instance, running, reason=OperationReason.BUDGET, changes=CHANGES, error=error)
         return True
-
-
-def _can_stop(instance: Instance) -> bool:
-    return OperationKind.STOP in actions(InstanceStatus(instance.status), has_machine=has_machine(instance))
