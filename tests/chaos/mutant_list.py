@@ -102,8 +102,9 @@ MUTANTS = (
     ),
     Mutant(
         "a delete succeeds before the machine is gone",
-        "        await ctx.novita.delete_instance(novita_id, is_repeatable=False)\n",
-        "        await ctx.novita.delete_instance(novita_id, is_repeatable=False)\n        return True\n",
+        "        await ctx.novita.delete_instance(novita_id, is_repeatable=False, before_sending=renew_intent)\n",
+        "        await ctx.novita.delete_instance(novita_id, is_repeatable=False, before_sending=renew_intent)\n"
+        "        return True\n",
         test=f"{JOBS}/test_delete_instance.py::test_delete_ends_once_the_machine_is_gone_at_the_provider",
     ),
     Mutant(

@@ -165,7 +165,9 @@ async def serving(database_url: str, simulator: Simulator, **overrides: Any) -> 
     settings = Settings(**{**QUICK, "host": "127.0.0.1", "port": 0, **overrides})
     listener = bind(settings.host, settings.port)
     runtime = new_runtime(settings, database_url, simulator)
-    async with runtime, aiohttp.ClientSession() as session:
+    # The server closes a connection that was idle for 5 s: one that was just closed must not be used once more.
+    connector = aiohttp.TCPConnector(keepalive_timeout=2)
+    async with runtime, aiohttp.ClientSession(connector=connector) as session:
         runtime.follow_events()
         await runtime.seals.load()
         async with serve_http(runtime, listener):
