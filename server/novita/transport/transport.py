@@ -214,9 +214,12 @@ def _report(error: NovitaError, permit: Permit) -> None:
 
 
 def _parse(response: HttpResponse, read: Callable[[JsonReader], T]) -> T:
-    """The response as a typed value. What is ignored need not be JSON: any 2xx of such a call means accepted."""
+    """The response as a typed value. What is ignored need not be JSON: any 2xx of such a call means accepted, but not
+    a page, which only a gateway before the API sends."""
     try:
         if read is ignore_body:
+            if response.body.lstrip().startswith(b"<"):
+                raise InvalidResponse("it is a page")
             return read(JsonReader({}))
         return read(parse(response.body))
     except InvalidResponse as unreadable:

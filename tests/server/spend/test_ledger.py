@@ -350,7 +350,9 @@ async def test_a_machine_that_was_never_looked_at_is_paid_for_until_its_removal(
     assert entry["began_at"] < entry["ended_at"] <= datetime.fromisoformat(accepted_at)
 
 
-@pytest.mark.parametrize(("kind", "was_removed"), [(FaultKind.LOST_ANSWER, True), (FaultKind.DROP, False)])
+@pytest.mark.parametrize(
+    ("kind", "was_removed"), [(FaultKind.LOST_ANSWER, True), (FaultKind.DROP, False), (FaultKind.GARBAGE, False)]
+)
 async def test_a_removal_without_a_response_ends_the_entry_when_it_was_sent_if_it_was_done(
     world: World, kind: FaultKind, was_removed: bool
 ):
@@ -361,6 +363,7 @@ async def test_a_removal_without_a_response_ends_the_entry_when_it_was_sent_if_i
     world.faults(Fault(kind, (DELETE,), times=1))
     deletion = await world.delete(one)
     await world.work_once()
+    assert "accepted_at" not in (await world.operation(deletion))["before"]
     # The next try is a minute later.
     await world.execute(
         """UPDATE operation SET before = jsonb_set(before, '{sent_at}', to_jsonb(now() - interval '1 minute'))

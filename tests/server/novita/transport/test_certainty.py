@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from server.errors import CircuitOpen, NovitaError, ProviderTimeout, ProviderUnreachable, RateLimited
+from server.errors import CircuitOpen, NovitaError, ProviderError, ProviderTimeout, ProviderUnreachable, RateLimited
 from server.novita.client import NovitaClient
 from server.novita.models import CreateInstance, TemplateDraft, UpgradeInstance
 from server.novita.transport.concurrency import CallPriority
@@ -255,8 +255,7 @@ async def test_a_timeout_is_distinguished_from_a_broken_connection():
         assert isinstance(await failure_of(client), ProviderUnreachable)
 
 
-@pytest.mark.parametrize("body", [b"OK", b"null", b"", b" ", b"[]", b'"accepted"', b"<html>", b"true", b'{"state":1}'])
-@pytest.mark.parametrize(
+VERBS = pytest.mark.parametrize(
     "make",
     [
         lambda client: client.start_instance("n1"),
@@ -269,7 +268,21 @@ async def test_a_timeout_is_distinguished_from_a_broken_connection():
     ],
     ids=["start", "stop", "restart", "migrate", "delete", "edit", "upgrade"],
 )
+
+
+@pytest.mark.parametrize("body", [b"OK", b"null", b"", b" ", b"[]", b'"accepted"', b"true", b'{"state":1}'])
+@VERBS
 async def test_any_success_of_a_verb_means_accepted_whatever_its_body(make: Callable[[NovitaClient], Any], body: bytes):
     async with provider(answer(202, body)) as scripted, client_of(scripted.url) as client:
         await make(client)
         assert len(scripted.requests) == 1
+
+
+@VERBS
+async def test_a_page_with_a_success_says_nothing_about_a_verb(make: Callable[[NovitaClient], Any]):
+    """A gateway shows it, for example during maintenance: the API has not seen the request."""
+    page = answer(200, b" <html><body>maintenance mode</body></html>")
+    async with provider(page) as scripted, client_of(scripted.url) as client:
+        with pytest.raises(ProviderError) as failed:
+            await make(client)
+        assert not failed.value.is_certain_refusal
