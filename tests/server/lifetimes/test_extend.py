@@ -94,8 +94,8 @@ async def test_extension_before_the_machine_exists_moves_a_deadline_that_would_c
     world: World, deadline: timedelta
 ):
     at = now() + deadline
-    accepted = await world.create("new", lifetime=Lifetime(max_duration=HOUR, deadline=at))
     earliest = min(now() + HOUR, at)
+    accepted = await world.create("new", lifetime=Lifetime(max_duration=HOUR, deadline=at))
     await extend(world, accepted.instance.id, by=HOUR)
     await world.work_until_status(accepted.instance.id, InstanceStatus.READY)
     due_at = (await world.instance(accepted.instance.id))["lifetime_due_at"]
