@@ -4,11 +4,9 @@ from datetime import datetime
 from hashlib import blake2b
 from hmac import compare_digest
 
-from sqlalchemy import select
-
 from server.db.database import Database
-from server.db.tables import SealKey
 
+READ = "SELECT key, plain_cursors_until FROM seal_key"
 JOB_PREFIX = "job"
 TAG_SIZE = 8  # bytes: one guess in 2**64 is right
 DIGEST_SIZE = 16  # bytes: two different inputs never have the same
@@ -62,13 +60,12 @@ class Seals:
     async def load(self) -> None:
         if self._jobs is not None:
             return
-        async with self._database.read() as session:
-            row = (await session.execute(select(SealKey))).scalar_one()
-        self.plain_cursors_until = row.plain_cursors_until
-        self._cursors = Seal(row.key, b"cursor")
-        self._digest_key = blake2b(b"digest", key=row.key, person=b"audit").digest()
-        self._jobs = Seal(row.key, b"job")
-        self._quote_key = blake2b(b"sign", key=row.key, person=b"quote").digest()
+        ((key, plain_cursors_until),) = await self._database.raw.fetch(READ)
+        self.plain_cursors_until = plain_cursors_until
+        self._cursors = Seal(key, b"cursor")
+        self._digest_key = blake2b(b"digest", key=key, person=b"audit").digest()
+        self._jobs = Seal(key, b"job")
+        self._quote_key = blake2b(b"sign", key=key, person=b"quote").digest()
 
     def job_id(self, number: int) -> str:
         """A job's id, as in the API and in logs: jobs of all projects are numbered together."""
