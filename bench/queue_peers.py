@@ -130,6 +130,8 @@ class Pilotlight(Queue):
     table = "job"
 
     async def install(self) -> None:
+        import server.runtime  # noqa: F401, PLC0415 - a worker process has imported it all before it starts
+
         self.database = Database(self.url, name="bench worker")
         self.notifier = Notifier(self.database)
         self.notifier.start()
