@@ -139,9 +139,10 @@ class JobContext:
         async with self.claim.write() as session:
             yield session
 
-    async def record(self, fact: Callable[[AsyncSession], Awaitable[object]]) -> None:
-        """Write what only this run knows, such as when the provider accepted a call, also after an outage."""
-        await self.services.persistent_writes.write(fact, first=self.write)
+    async def record(self, fact: Callable[[AsyncSession], Awaitable[object]], **words: object) -> None:
+        """Write what only this run knows, such as when the provider accepted a call, also after an outage. `words` say
+        it in the log if it is lost."""
+        await self.services.persistent_writes.write(fact, first=self.write, words=words)
 
 
 Run = Callable[[Any, JobContext], Awaitable[Outcome]]

@@ -119,7 +119,7 @@ async def test_write_of_a_fact_outlives_its_caller(world: World, database_url: s
         writes = PersistentWrites(database)
         set_name = text("UPDATE instance SET image = 'written' WHERE id = :id")
         caller = asyncio.create_task(
-            writes.write(lambda session: session.execute(set_name, {"id": one}), first=database.write)
+            writes.write(lambda session: session.execute(set_name, {"id": one}), first=database.write, words={})
         )
         await asyncio.sleep(0.2)
         caller.cancel()
