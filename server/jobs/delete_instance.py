@@ -3,7 +3,6 @@
 It has no other end: an operation that gave up would leave a machine that is billed and that its owner believes deleted.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -20,6 +19,7 @@ from server.instances.provider.states import MachineState, observed_columns, sta
 from server.instances.queries.operations import was_left_open
 from server.jobs.creates.make_machine import unresolved_timeout
 from server.jobs.failures import wait_for_provider
+from server.jobs.machine_run import accepted_by, look_before_removal
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.novita.models import RemoteInstance
 from server.queue.enqueue import enqueue
@@ -53,12 +53,13 @@ async def keep_deleting(session: AsyncSession, work: DeleteInstance, failure: Fa
 
 @dataclass(slots=True)
 class Intent:
-    """When it was written that the delete is about to be sent; when an earlier one was sent that may have been done;
-    and whether the provider was called by an operation that did not see what came of it."""
+    """When it was written that the delete is about to be sent, and when it was sent; when an earlier one was sent that
+    may have been done; and whether the provider was called by an operation that did not see what came of it."""
 
     written_at: datetime
     earlier_at: datetime | None
     has_open_end: bool
+    sent_at: datetime | None = None
 
 
 @handles(DeleteInstance, failed=keep_deleting)
@@ -127,14 +128,14 @@ async def _delete_and_poll(
             if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
                 return state_of(remote) is MachineState.GONE
     elif _needs_look(instance, intent, ctx):
-        with suppress(NovitaError):  # the delete does not wait for it
-            accepted_at = await _look(novita_id, operation, intent, ctx)
+        accepted_at = await _look(novita_id, instance, operation, intent, ctx)
 
     async def renew_intent() -> None:
         if intent.earlier_at is None and now() - intent.written_at > INTENT_AGE_MAX:
             intent.written_at = now()
             async with ctx.write() as session:
                 await operations.note_sent(session, operation.id, intent.written_at, again=True)
+        intent.sent_at = now()
 
     try:
         # Once: after a repetition it would not be known which of the two took effect.
@@ -150,13 +151,13 @@ async def _delete_and_poll(
             async with ctx.write() as session:
                 await operations.note_sent(session, operation.id, None, again=True)
         raise
-    known_at = (accepted_at or now()).isoformat()
+    known_at = (accepted_at or accepted_by(intent.sent_at, ctx)).isoformat()
 
     async def accept(session: AsyncSession) -> None:
         await operations.mark_accepted(session, operation.id, accepted_at=known_at)
         await operations.record_wait(session, operation.id)
 
-    await ctx.record(accept)
+    await ctx.record(accept, call="delete", machine=novita_id, accepted_at=known_at)
     return False
 
 
@@ -164,13 +165,32 @@ def _needs_look(instance: Instance, intent: Intent, ctx: JobContext) -> bool:
     """Whether the machine may cost more or less than the ledger knows: a call without a known end may have started or
     stopped it, or deleted it; and one that runs may have ended by itself since it was last looked at, which is found
     out only while the rate limit has calls to spare."""
-    is_unsure = intent.earlier_at is not None or intent.has_open_end or instance.novita_status in MAY_BE_PAID_UNSEEN
+    is_unsure = _may_have_ended(instance, intent) or instance.novita_status in MAY_BE_PAID_UNSEEN
     return is_unsure or (instance.novita_status in BILLED_WORDS and not ctx.novita.is_short_of_calls)
 
 
-async def _look(novita_id: str, operation: Operation, intent: Intent, ctx: JobContext) -> datetime | None:
-    """When an earlier delete, whose response was lost, was sent, if the machine is going away."""
-    remote = await ctx.novita.instance(novita_id)
+def _may_have_ended(instance: Instance, intent: Intent) -> bool:
+    """By an earlier delete, by another call without a known end, or by its announced reclaim."""
+    is_reclaimed = instance.novita_status in BILLED_WORDS and (
+        instance.spot_reclaim_at is not None and instance.spot_reclaim_at <= now()
+    )
+    return intent.earlier_at is not None or intent.has_open_end or is_reclaimed
+
+
+async def _look(
+    novita_id: str, instance: Instance, operation: Operation, intent: Intent, ctx: JobContext
+) -> datetime | None:
+    """When an earlier delete, whose response was lost, was sent, if it was carried out."""
+    unsure_since = intent.earlier_at or operation.created_at
+    try:
+        remote = await look_before_removal(
+            novita_id, ctx, unsure_since=unsure_since if _may_have_ended(instance, intent) else None
+        )
+    except ProviderNotFound as error:
+        is_new = instance.novita_status is None  # which may not be shown yet
+        return intent.earlier_at if error.is_certain_refusal and not is_new else None
+    if remote is None:
+        return None
     if state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY):
         await _note(operation, remote, ctx, times=_times(operation, remote))
         return intent.earlier_at

@@ -1,6 +1,6 @@
 """Removes a machine that its instance no longer needs. It has no other end: the machine would be billed for ever."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -12,7 +12,9 @@ from server.instances import machines
 from server.instances.provider.states import MachineState, state_of, times_of
 from server.instances.recovery.spec import LONGEST_DRAIN
 from server.jobs.failures import wait_for_provider
+from server.jobs.machine_run import accepted_by, look_before_removal
 from server.jobs.registry import JobContext, growing_pause, handles
+from server.novita.models import RemoteInstance
 from server.queue.enqueue import enqueue
 from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import RemoveMachine
@@ -71,32 +73,43 @@ async def _delete_and_look(machine: Machine, ctx: JobContext) -> bool:
     earlier delete without a response may have been done.
     """
     is_sent = machine.removal_sent_at is not None  # and may have been done
+    is_accepted, is_gone = machine.removal_accepted_at is not None, False
+    remote: RemoteInstance | None = None
     try:
-        remote = await ctx.novita.instance(machine.novita_id)
+        remote = await look_before_removal(
+            machine.novita_id, ctx, unsure_since=machine.removal_sent_at, is_accepted=is_accepted
+        )
     except ProviderNotFound as error:
-        if machine.removal_accepted_at is not None and error.is_certain_refusal:
+        is_gone = error.is_certain_refusal
+        if is_accepted and is_gone:
             return True
-    except NovitaError:
-        if machine.removal_accepted_at is not None:
-            raise  # else its removal is more urgent than the look
-    else:
+    if remote is not None:
         is_sent = state_of(remote) in (MachineState.GONE, MachineState.GOING_AWAY)
         async with ctx.write() as session:
             await machines.note_seen(session, machine, remote.status, times_of(remote))
-        if is_sent and machine.removal_accepted_at is not None:
+        if is_sent and is_accepted:
             return state_of(remote) is MachineState.GONE
 
+    sent_at: datetime | None = None
+
     async def note_sending() -> None:
+        nonlocal sent_at
         if not is_sent:
             async with ctx.write() as session:
                 await machines.note_sent(session, machine)
+        sent_at = now()
 
     try:
         await ctx.novita.delete_instance(machine.novita_id, is_repeatable=False, before_sending=note_sending)
     except ProviderNotFound:
         return await _confirm_missing(machine, ctx)
-    accepted_at = now()
-    await ctx.record(lambda session: machines.note_removal(session, machine, at=accepted_at))
+    known_at = (machine.removal_sent_at if is_gone else None) or accepted_by(sent_at, ctx)
+    await ctx.record(
+        lambda session: machines.note_removal(session, machine, at=known_at),
+        call="delete",
+        machine=machine.novita_id,
+        accepted_at=known_at.isoformat(),
+    )
     return False
 
 

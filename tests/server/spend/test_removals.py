@@ -16,16 +16,28 @@ from server.db.database import Database
 from server.db.outages import DATABASE_ERRORS
 from server.db.persistent_writes import PersistentWrites
 from server.db.timeouts import Timeouts
-from server.enums import InstanceStatus
+from server.enums import InstanceStatus, OperationKind
 from server.jobs.registry import all_handlers
 from server.novita.client import NovitaClient
 from server.queue.runner import Backoff
 from server.queue.worker import Worker
+from server.simulator import lifecycle
 from server.simulator.faults import Fault, FaultKind
 from tests.server.recovery.test_machines import replaced
-from tests.server.spend.test_ends import AGO, DELETE, REMOVED, began_earlier, entry_of, only_entry, ready, until_called
+from tests.server.spend.test_ends import (
+    AGO,
+    DELETE,
+    LOOK,
+    REMOVED,
+    began_earlier,
+    entry_of,
+    only_entry,
+    ready,
+    stopped_a_minute_ago,
+    until_called,
+)
 from tests.support.fault_proxy import FaultProxy
-from tests.support.lifecycle import hasten, rescue
+from tests.support.lifecycle import STOP, ask, hasten, rescue
 from tests.support.waiting import until
 from tests.support.world import World
 
@@ -165,6 +177,7 @@ async def test_intent_after_an_unanswered_delete_stays_as_it_was(world: World):
     world.faults(Fault(FaultKind.HANG_AFTER, (DELETE,), times=1), Fault(FaultKind.ERROR, ("GET /gpu/instance",)))
     deletion = await world.delete(one)
     await world.work_once()
+    await world.execute(WAITED.replace("1 minute", "3 minutes"))
     sent_at = await world.value(SENT_AT, deletion)
     world.novita.__class__ = Waits
 
@@ -173,6 +186,7 @@ async def test_intent_after_an_unanswered_delete_stays_as_it_was(world: World):
 
     assert await world.value(SENT_AT, deletion) == sent_at
     assert sent_at is not None
+    assert world.calls(DELETE) == 2  # after two minutes it does not wait for a look any longer
 
 
 async def test_intent_of_the_removal_of_a_second_machine_is_as_old_as_its_call(world: World):
@@ -221,3 +235,110 @@ async def test_time_that_the_provider_names_counts_before_that_of_the_intent(wor
     await world.work_until(is_ended)
 
     assert (await entry_of(world, machine))["ended_at"] == stopped_at
+
+
+async def half_a_minute_passes(world: World, machine: str, *, is_second: bool) -> datetime:
+    """Since a removal was sent that had no response; when that was."""
+    for waited in (WAITED, MACHINE_WAITED):
+        await world.execute(waited.replace("1 minute", "30 seconds"))
+    if is_second:
+        return await world.value("SELECT removal_sent_at FROM machine WHERE novita_id = $1", machine)
+    return await world.value("SELECT CAST(before ->> 'sent_at' AS timestamptz) FROM operation WHERE kind = 'DELETE'")
+
+
+async def to_be_removed(world: World, *, is_second: bool) -> str:
+    """A machine that has run for an hour, and is to be removed: its instance, or only itself."""
+    world.simulator.world.set_dialect(world.simulator.world.dialect.changed({"removed_shown": 600}))
+    if is_second:
+        _, machine, _ = await replaced(world)
+        await began_earlier(world)
+    else:
+        one, machine = await ready(world)
+        await world.delete(one)
+    return machine
+
+
+async def end_of(world: World, machine: str) -> datetime:
+    async def is_ended() -> bool:
+        return (await entry_of(world, machine))["ended_at"] is not None
+
+    await world.work_until(is_ended)
+    return (await entry_of(world, machine))["ended_at"]
+
+
+@pytest.mark.parametrize("is_second", [False, True])
+@pytest.mark.parametrize("unreadable", [FaultKind.ERROR, FaultKind.UNKNOWN_STATUS])
+async def test_removal_without_a_response_is_not_repeated_before_a_look(
+    world: World, is_second: bool, unreadable: FaultKind
+):
+    """It had ended the machine, which is gone before it can be read again."""
+    machine = await to_be_removed(world, is_second=is_second)
+    world.faults(Fault(FaultKind.LOST_ANSWER, (DELETE,), times=1))
+    await until_called(world, DELETE)
+    sent_at = await half_a_minute_passes(world, machine, is_second=is_second)
+    world.faults(Fault(unreadable, (LOOK,), times=1))
+    looks = world.calls(LOOK)
+
+    async def is_looked_at() -> bool:
+        return world.calls(LOOK) > looks
+
+    await world.work_until(is_looked_at)
+    simulated = world.simulator.world
+    simulated.forget_instance(simulated.instance(machine))
+
+    assert await end_of(world, machine) == sent_at
+
+
+@pytest.mark.parametrize("is_second", [False, True])
+async def test_removal_that_is_accepted_again_after_the_machine_was_not_found(world: World, is_second: bool):
+    machine = await to_be_removed(world, is_second=is_second)
+    world.faults(Fault(FaultKind.LOST_ANSWER, (DELETE,), times=1))
+    await until_called(world, DELETE)
+    sent_at = await half_a_minute_passes(world, machine, is_second=is_second)
+    simulated = world.simulator.world
+    simulated.forget_instance(simulated.instance(machine))
+    world.faults(Fault(FaultKind.GARBAGE, (DELETE,), times=1, body="{}"))
+
+    assert await end_of(world, machine) == sent_at
+    assert world.calls(DELETE) == 2
+
+
+@pytest.mark.parametrize("is_reclaim", [False, True])
+async def test_delete_of_a_machine_that_may_have_ended_waits_for_a_look(world: World, is_reclaim: bool):
+    one, machine = await ready(world)
+    if is_reclaim:
+        lifecycle.exit_by_itself(world.simulator.world, world.simulator.world.instance(machine), code=0)
+        await world.execute("UPDATE instance SET spot_reclaim_at = now() - interval '1 minute'")
+    else:
+        world.faults(Fault(FaultKind.LOST_ANSWER, (STOP,), times=1))
+        await ask(world, OperationKind.STOP, one)
+        await until_called(world, STOP)
+        hasten(world)
+    stopped_at = stopped_a_minute_ago(world, machine)
+    deletion = await world.delete(one)
+    world.faults(Fault(FaultKind.ERROR, (LOOK,), times=1))
+
+    await world.work_until_over(deletion)
+
+    assert (await only_entry(world))["ended_at"] == stopped_at
+
+
+class Freezes(NovitaClient):
+    """Its process is frozen right after it has read the response to a removal."""
+
+    async def delete_instance(self, *args: Any, **options: Any) -> None:
+        await super().delete_instance(*args, **options)
+        await asyncio.sleep(1.5)
+
+
+@pytest.mark.parametrize("is_second", [False, True])
+async def test_acceptance_is_no_later_than_its_call_may_take(world: World, is_second: bool):
+    await world.configure(request_timeout=timedelta(seconds=1))
+    machine = await to_be_removed(world, is_second=is_second)
+    world.simulator.world.set_dialect(world.simulator.world.dialect.changed({"deletes_at_once": True}))
+    world.novita.__class__ = Freezes
+
+    ended_at = await end_of(world, machine)
+
+    sent_at = await half_a_minute_passes(world, machine, is_second=is_second) + timedelta(seconds=30)
+    assert ended_at - sent_at < timedelta(seconds=1.4)
