@@ -57,5 +57,6 @@ async def reconcile(_work: Reconcile, ctx: JobContext) -> Outcome:
         lifetimes_without_job=unarmed,
         ledger_repaired=report.ledger,
         machines_repaired=report.machines,
+        looked_at_again=report.again,
     )
     return Done()

@@ -35,6 +35,17 @@ OF_FORMER_RUN = text("""
          ON machine = shown.id
     WHERE ended_at IS NULL AND run_began_at < stopped_at
 """)
+# Of machines that serve: those that are shown as paid for and have no open entry, or the other way round; those whose
+# rows changed longest ago first. A machine that is being deleted is left to its own job.
+CONTRADICTED = text("""
+    SELECT instance.id, shown.id
+    FROM unnest(CAST(:machines AS text[]), CAST(:paid AS boolean[])) AS shown (id, is_paid)
+         JOIN instance ON instance.novita_id = shown.id
+    WHERE instance.status NOT IN ('DELETING', 'DELETED') AND instance.billing_mode IS DISTINCT FROM :monthly
+      AND is_paid <> EXISTS (SELECT FROM cost_entry WHERE instance_id = instance.id AND machine = shown.id
+                                                      AND ended_at IS NULL)
+    ORDER BY instance.updated_at LIMIT :limit
+""")
 
 
 async def find_differing(session: AsyncSession) -> list[tuple[UUID, str | None]]:
@@ -55,3 +66,10 @@ async def find_former_runs(session: AsyncSession, shown: Mapping[str, MachineTim
         return []
     values = {"machines": list(stops), "stops": list(stops.values())}
     return [(row[0], row[1]) for row in await session.execute(OF_FORMER_RUN, values)]
+
+
+async def find_contradicted(session: AsyncSession, words: Mapping[str, str], *, limit: int) -> list[tuple[UUID, str]]:
+    """Instances, with their machines, whose entries are not as these words of the provider demand."""
+    paid = {machine: word in BILLED_WORDS for machine, word in words.items() if word in BILLED_WORDS | UNBILLED_WORDS}
+    values = {"machines": list(paid), "paid": list(paid.values()), "monthly": MONTHLY, "limit": limit}
+    return [(row[0], row[1]) for row in await session.execute(CONTRADICTED, values)] if paid else []

@@ -34,7 +34,7 @@ from server.instances.provider.drift import (
     is_update_visible,
     may_recover,
 )
-from server.instances.provider.ledger_repair import note_seconds, repair_entries
+from server.instances.provider.ledger_repair import look_again, note_seconds, repair_entries
 from server.instances.provider.machine_repair import repair_machines
 from server.instances.provider.mounts import record_all_mounts
 from server.instances.provider.settle import settle_later
@@ -78,7 +78,7 @@ class ReconcileRow:
 class Report:
     """The result: compared rows and their changes, machines without a row by origin, attempts that had no job, and
     creates that were abandoned; `ledger`: entries that were missing, not ended or not cut; `machines`: rows of machines
-    that were wrong."""
+    that were wrong; `again`: machines that were looked at once more."""
 
     compared: int
     changes: Counter[Correction]
@@ -87,6 +87,7 @@ class Report:
     lost: int
     ledger: int = 0
     machines: int = 0
+    again: int = 0
 
 
 async def reconcile(
@@ -115,7 +116,8 @@ async def reconcile(
     lost = await _fail_abandoned_creates(database)
     found = Counter(machine.origin for machine in unlinked if _is_staying(machine.snapshot))
     await _record_counts(database, found)
-    return Report(len(rows), changes, found, in_doubt, lost, ledger, repaired)
+    again = await look_again(database, novita, listed | unlisted)
+    return Report(len(rows), changes, found, in_doubt, lost, ledger, repaired, again)
 
 
 async def sync_project(
