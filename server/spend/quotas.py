@@ -109,12 +109,13 @@ USAGE = f"""
         SELECT count(DISTINCT instance.id) AS instances, coalesce(sum(gpu_count), 0) AS gpus,
                coalesce(sum(price_e5), 0) AS price
         FROM cost_entry AS entry JOIN instance ON instance.id = entry.instance_id
-        WHERE {SCOPE.format("entry", "entry", "entry.token_id", "quota")} AND NOT is_summed AND entry.ended_at IS NULL
+        WHERE {SCOPE.format("entry", "entry.labels", "entry.token_id", "quota")}
+          AND NOT is_summed AND entry.ended_at IS NULL
     ) AS paid, LATERAL (
         SELECT count(*) FILTER (WHERE NOT operation.wanted ? 'replaces') AS instances,
                coalesce(sum(gpu_count), 0) AS gpus, coalesce(sum(reserved_price_e5), 0) AS price
         FROM operation JOIN instance ON instance.id = operation.instance_id
-        WHERE {SCOPE.format("operation", "instance", PAYER, "quota")}
+        WHERE {SCOPE.format("operation", "instance.labels", PAYER, "quota")}
           AND operation.status IN ('QUEUED', 'RUNNING') AND reserved_price_e5 IS NOT NULL
           AND NOT EXISTS (SELECT FROM cost_entry WHERE instance_id = instance.id AND ended_at IS NULL
                                                    AND machine IS DISTINCT FROM operation.wanted ->> 'replaces')

@@ -62,17 +62,19 @@ WANTED = """
                first_day timestamptz, whole_from timestamptz, horizon_s bigint)
 """
 SCOPE = """
-    {0}.project_id = {3}.project_id AND ({3}.label IS NULL OR {1}.labels @> {3}.label)
+    {0}.project_id = {3}.project_id AND ({3}.label IS NULL OR {1} @> {3}.label)
     AND ({3}.token_id IS NULL OR {2} = {3}.token_id)
 """
-ENTRY = SCOPE.format("entry", "entry", "entry.token_id", "budget")
+ENTRY = SCOPE.format("entry", "entry.labels", "entry.token_id", "budget")
 # An operation of our own is paid for by the token of the run, as in the ledger.
 PAYER = """
     coalesce(operation.requested_by,
              (SELECT requested_by FROM operation AS run
-              WHERE run.instance_id = instance.id AND kind IN ('CREATE', 'START') AND requested_by IS NOT NULL
+              WHERE run.instance_id = operation.instance_id AND kind IN ('CREATE', 'START') AND requested_by IS NOT NULL
               ORDER BY run.created_at DESC LIMIT 1))
 """
+# Not by a join: an admission reads all that is open in the project, and only the budget of a label needs the instances.
+LABELS = "(SELECT labels FROM instance WHERE instance.id = operation.instance_id)"
 # Until its hard end, without one for the horizon, and never past the end of the period.
 SECONDS = """
     greatest(0, least({0}, extract(epoch FROM budget.until - now)))
@@ -108,13 +110,13 @@ USAGE = f"""
         FROM cost_entry AS entry JOIN instance ON instance.id = entry.instance_id
         WHERE {ENTRY} AND NOT is_summed AND entry.ended_at IS NULL
     ) AS open, LATERAL (
-        SELECT coalesce(sum(reserved_price_e5 * 10 * {
+        SELECT coalesce(sum(reserved_price_e5 * {
     SECONDS.format("coalesce(operation.reserved_s, budget.horizon_s)")
-} / 3600), 0) AS amount
-        FROM operation JOIN instance ON instance.id = operation.instance_id
-        WHERE {SCOPE.format("operation", "instance", PAYER, "budget")}
+}) * 10 / 3600, 0) AS amount
+        FROM operation
+        WHERE {SCOPE.format("operation", LABELS, PAYER, "budget")}
           AND operation.status IN ('QUEUED', 'RUNNING') AND reserved_price_e5 IS NOT NULL
-          AND NOT EXISTS (SELECT FROM cost_entry WHERE instance_id = instance.id AND ended_at IS NULL
+          AND NOT EXISTS (SELECT FROM cost_entry WHERE instance_id = operation.instance_id AND ended_at IS NULL
                                                    AND machine IS DISTINCT FROM operation.wanted ->> 'replaces')
     ) AS reserved
 """
