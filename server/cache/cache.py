@@ -92,6 +92,7 @@ class Cache(Generic[Value]):
         self._shared = shared if value_type is not None else None
         self._remote: Any = self._shared.storage(name) if self._shared is not None else None
         self._hits = self._misses = self._evictions = 0
+        self.changes = 0  # values that this process stored or removed, so far
 
     async def get(self, key: str, load: Callable[[], Awaitable[Value]]) -> Value:
         """The value, loaded on a miss. Callers that miss while it is being loaded wait for the same load."""
@@ -114,6 +115,11 @@ class Cache(Generic[Value]):
         # Shielded: one cancelled caller must not cancel the load for all the others.
         return asyncio.shield(task)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes change it, too."""
+        return self._shared is not None
+
     def is_cached(self, key: str, *, beyond: timedelta = timedelta(0)) -> bool:
         """Whether `get` would return without a load or a call to Redis, now and for this much longer."""
         return self._shared is None and self._expires.get(key, 0.0) - beyond.total_seconds() > time.monotonic()
@@ -125,6 +131,7 @@ class Cache(Generic[Value]):
 
     async def put(self, key: str, value: Value) -> None:
         """Store a value that was obtained without `get`."""
+        self.changes += 1
         await self._memory.set(key, (value,), ttl=self._ttl)
         self._expires[key] = time.monotonic() + self._ttl
         self._expires.move_to_end(key)
@@ -212,6 +219,7 @@ class Cache(Generic[Value]):
             return
 
     async def _remove(self, key: str) -> None:
+        self.changes += 1
         self._expires.pop(key, None)
         await self._memory.delete(key)
         if self._shared is not None:

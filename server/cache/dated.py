@@ -35,6 +35,16 @@ class DatedCache(Generic[Value]):
         self._ttl = ttl
         self._stale_for = stale_for
 
+    @property
+    def changes(self) -> int:
+        """Grows whenever this process stores or removes a value."""
+        return self._cache.changes
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes change it, too."""
+        return self._cache.is_shared
+
     async def get(self, key: str, load: Callable[[], Awaitable[Value]]) -> Dated[Value]:
         """The value, loaded on a miss. Raises what `load` raises, unless it is temporary and there is an old value."""
 

@@ -110,6 +110,10 @@ async def place(catalog: Catalog, requirements: Requirements) -> Placement:
     REGION_ORDER: region by region in the caller's order; within one, spot before on demand. PRICE: spot in all regions,
     then on demand in all regions, by price; regions that do not offer the product are left out if another does.
     """
+    version = catalog.conclusions.version
+    known: Placement | None = catalog.conclusions.get(requirements)
+    if known is not None:
+        return known
     places = await _places(catalog, requirements)
     evaluated = [_evaluate(requirements, place) for place in places]
     if requirements.order is PlacementOrder.PRICE:
@@ -118,11 +122,14 @@ async def place(catalog: Catalog, requirements: Requirements) -> Placement:
         offered = [each for _, each in ranked if isinstance(each, Candidate) or each.code != "PRODUCT_NOT_FOUND"]
         evaluated = offered or [each for _, each in ranked]
     listings = [each.listing for each in places if each.listing is not None]
-    return Placement(
+    placement = Placement(
         tuple(evaluated),
         fetched_at=min((each.fetched_at for each in listings), default=None),
         is_stale=any(each.is_stale for each in listings),
     )
+    if not placement.is_stale:
+        catalog.conclusions.put(requirements, placement, version=version)
+    return placement
 
 
 def _price_rank(each: Candidate | RegionRefusal, modes: Sequence[str], index: int) -> tuple[int, int, int]:
