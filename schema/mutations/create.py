@@ -1,6 +1,5 @@
 """Mutations: createInstance, deleteInstance."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
@@ -136,6 +135,9 @@ class NewInstanceInput(MutationInput):
     idempotency_key: str | None = strawberry.field(default=None, description=KEY)
 
     def to_draft(self) -> drafts.CreateDraft:
+        return self._to_draft(quote_id=None, max_price_drift=0.0)
+
+    def _to_draft(self, *, quote_id: str | None, max_price_drift: float) -> drafts.CreateDraft:
         price = self.max_hourly_price
         unreadable: list[Problem] = []
         if price is not None and price.currency != "USD":
@@ -175,8 +177,8 @@ class NewInstanceInput(MutationInput):
             recovery=None if self.recovery is None else self.recovery.to_domain(),
             on_no_capacity=None if self.on_no_capacity is None else self.on_no_capacity.to_domain(),
             unreadable=tuple(unreadable),
-            quote_id=None,
-            max_price_drift=0.0,
+            quote_id=quote_id,
+            max_price_drift=max_price_drift,
         )
 
 
@@ -192,7 +194,7 @@ class CreateInstanceInput(NewInstanceInput):
     )
 
     def to_draft(self) -> drafts.CreateDraft:
-        return replace(super().to_draft(), quote_id=self.quote_id, max_price_drift=self.max_price_drift)
+        return self._to_draft(quote_id=self.quote_id, max_price_drift=self.max_price_drift)
 
 
 @strawberry.type(description="The accepted instance, being created.")

@@ -81,9 +81,13 @@ async def _deliver(session: AsyncSession, rows: EventRows) -> None:
 def snapshot_of(row: Instance | Operation) -> dict[str, Any]:
     """The row as JSON values, without the columns that snapshots leave out."""
     loaded = vars(row)  # SQLAlchemy's attributes cost more than the conversion; they load what is missing
-    return {
-        name: _to_json(loaded[name] if name in loaded else getattr(row, name)) for name in _shown_columns(type(row))
-    }
+    shown, converted = _shown_columns(type(row))
+    snapshot: dict[str, Any] = {name: loaded[name] if name in loaded else getattr(row, name) for name in shown}
+    for name in converted:
+        value = snapshot[name]
+        if value is not None:
+            snapshot[name] = value.isoformat() if isinstance(value, datetime) else str(value)
+    return snapshot
 
 
 def restored(kind: type[Row], snapshot: dict[str, Any]) -> Row:
@@ -105,16 +109,11 @@ def columns(kind: type[Instance] | type[Operation]) -> dict[str, ColumnProperty[
 
 
 @cache
-def _shown_columns(kind: type[Instance] | type[Operation]) -> tuple[str, ...]:
-    return tuple(name for name in columns(kind) if name not in NOT_IN_SNAPSHOTS)
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, UUID):
-        return str(value)
-    return value
+def _shown_columns(kind: type[Instance] | type[Operation]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns of a snapshot, and those of them whose values are no JSON: times and ids."""
+    shown = {name: column for name, column in columns(kind).items() if name not in NOT_IN_SNAPSHOTS}
+    converted = [name for name, each in shown.items() if isinstance(each.columns[0].type, DateTime | Uuid)]
+    return tuple(shown), tuple(converted)
 
 
 def _from_json(attribute: ColumnProperty[Any], value: Any) -> Any:

@@ -247,7 +247,7 @@ async def fields_of(
         "entrypoint": draft.entrypoint if draft.entrypoint is not None else (template.entrypoint if template else None),
         "env": sealed(env, defaults.cipher),
         "secret_env": secret_names(env, draft.secret_env),
-        "ports": [asdict(port) for port in exposed],
+        "ports": [{"port": port.port, "type": port.type} for port in exposed],
         "tools": [asdict(tool) for tool in tools],
         "min_cuda_version": draft.min_cuda_version or _template_cuda(draft, template),
         "network_id": draft.network_id,

@@ -65,9 +65,9 @@ class Policy:
             default = self.default_max_duration or server_default
             if default is not None and self.max_duration_at_most is not None:
                 default = min(default, self.max_duration_at_most)
-            limits = replace(limits, max_duration=default)
+            limits = limits if default is None else replace(limits, max_duration=default)
         refuse_idle_without_gpu(limits, has_gpu=has_gpu)
-        if limits.idle is None and has_gpu:
+        if limits.idle is None and self.default_idle is not None and has_gpu:
             limits = replace(limits, idle=self.default_idle)
         self.refuse(limits, at=at)
         return None if limits == Lifetime() else limits
