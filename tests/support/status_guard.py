@@ -36,7 +36,7 @@ UPDATE = re.compile(r"\bUPDATE\s+(?:ONLY\s+)?instance\b(?:\s+(?:AS\s+)?\w+)?\s+S
 COLUMN = re.compile(r"\b(?:status|version)\s*=", re.IGNORECASE)
 COLUMNS = re.compile(r"\s*\([^)]*\b(?:status|version)\b", re.IGNORECASE)
 END_OF_SET = re.compile(r"\b(?:WHERE|FROM|RETURNING)\b", re.IGNORECASE)
-BUILT_ROWS = re.compile(r"jsonb_populate_recordset\(NULL::instance, \$(\d+)::jsonb\)")
+BUILT_ROWS = re.compile(r"jsonb?_populate_recordset\(NULL::instance, \$(\d+)::jsonb?\)")
 
 
 class StatusGuard:

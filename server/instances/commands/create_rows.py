@@ -232,7 +232,7 @@ class CreateBatcher:
     async def _insert(self, creates: Sequence[_Create]) -> list[bool | Exception]:
         """Write a batch; after a constraint error, which rolls back all of it, write its creates one by one."""
         try:
-            rows = await self._fetch(insert_statement(), *_parameters(creates))
+            rows = await self._fetch(*_statement(creates))
         except asyncpg.PostgresError as error:
             if len(creates) == 1:
                 return [error]
@@ -256,7 +256,7 @@ class CreateBatcher:
         refused: dict[UUID, Exception] = {}
         rows: list[asyncpg.Record] = []
         wants = [create.want for create in creates if create.want is not None]
-        parameters = _parameters(creates)  # now, while an earlier batch still holds the budgets
+        statement = _statement(creates)  # now, while an earlier batch still holds the budgets
         try:
             with _outage_as_os_error():
                 async with self.database.raw.transaction() as connection:
@@ -269,8 +269,7 @@ class CreateBatcher:
                             refused[create.instance["id"]] = error
                     admitted = [create for create in creates if create.instance["id"] not in refused]
                     if admitted:
-                        parameters = _parameters(admitted) if refused else parameters
-                        rows = await connection.fetch(insert_statement(), *parameters)
+                        rows = await connection.fetch(*(_statement(admitted) if refused else statement))
         except asyncpg.PostgresError as error:
             if len(creates) == 1:
                 return [error]
@@ -304,28 +303,33 @@ def _outage_as_os_error() -> Generator[None]:
         raise ConnectionError(f"the database went away: {type(error).__name__}") from error
 
 
-def _parameters(creates: Sequence[_Create]) -> tuple[Any, ...]:
-    """In the order of the statement's parameters."""
+def _statement(creates: Sequence[_Create]) -> tuple[Any, ...]:
+    """The statement that writes these creates, and its values."""
+    keyed = [each for each in creates if each.request.key is not None]
+    deliveries = [delivery for each in creates for delivery in each.deliveries]
+    attachments = [attachment for each in creates for attachment in each.attachments]
     jobs = [
         {**job, "args": orjson.Fragment(job["args"]), "due_delay": job["due_delay"].total_seconds()}
         for create in creates
         for job in create.jobs
     ]
-    return (
-        [each.operation["id"] for each in creates],
-        [each.instance["id"] for each in creates],
-        [each.instance["project_id"] for each in creates],
-        [each.request.key for each in creates],
-        [each.request.fingerprint for each in creates],
-        to_json([each.instance for each in creates if each.request.key is None]),
-        to_json([each.instance for each in creates if each.request.key is not None]),
-        to_json([each.operation for each in creates]),
-        to_json([event for each in creates for event in each.events]),
-        to_json([delivery for each in creates for delivery in each.deliveries]),
-        to_json(jobs),
-        to_json([attachment for each in creates for attachment in each.attachments]),
-        to_json([_audit_row(each.audit, each.instance["id"]) for each in creates if each.audit is not None]),
-    )
+    values = {
+        "operation_ids": [each.operation["id"] for each in keyed],
+        "instance_ids": [each.instance["id"] for each in keyed],
+        "project_ids": [each.instance["project_id"] for each in keyed],
+        "keys": [each.request.key for each in keyed],
+        "fingerprints": [each.request.fingerprint for each in keyed],
+        "instances_with_key": to_json([each.instance for each in keyed]),
+        "instances": to_json([each.instance for each in creates if each.request.key is None]),
+        "operations": to_json([each.operation for each in creates]),
+        "events": to_json([event for each in creates for event in each.events]),
+        "jobs": to_json(jobs),
+        "audit": to_json([_audit_row(each.audit, each.instance["id"]) for each in creates if each.audit is not None]),
+        "deliveries": to_json(deliveries),
+        "attachments": to_json(attachments),
+    }
+    statement = insert_statement(has_keys=bool(keyed), has_deliveries=bool(deliveries), has_volumes=bool(attachments))
+    return statement.sql, *(values[name] for name in statement.parameters)
 
 
 def _audit_row(record: AuditRecord, instance_id: UUID) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """The two statements of creates: what each would collide with, and all rows of a batch."""
 
+import re
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -21,13 +23,6 @@ def _id(value: Any) -> str:
     if isinstance(value, UUID):
         return str(value)
     raise TypeError
-
-
-@cache
-def insert_statement() -> str:
-    return INSERT.format(
-        instance=", ".join(columns(Instance)), operation=", ".join(columns(Operation)), audit=AUDIT_COLUMNS
-    )
 
 
 HAS_GUARDS = """coalesce((SELECT true FROM budget WHERE budget.project_id = new.project LIMIT 1),
@@ -54,56 +49,68 @@ CONFLICTS = f"""
 # A taken name leaves out a create without a key. For a create with a key it fails the statement, because the key is
 # already inserted. The two events of an instance are in order, so their numbers are drawn in that order.
 # A volume that is being deleted is waited for. If it is no longer there, the null in its place fails the statement.
-INSERT = """
-    WITH request AS MATERIALIZED (
-        SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[])
+# Rows of wide tables are read from json: building a jsonb of them first takes longer (0.03 ms of 0.46).
+WITH_KEYS = """
+    request AS MATERIALIZED (
+        SELECT * FROM unnest($operation_ids::uuid[], $instance_ids::uuid[], $project_ids::uuid[], $keys::text[],
+                             $fingerprints::bytea[])
             AS each (operation_id, instance_id, project_id, key, fingerprint)
     ), reserved AS (
         INSERT INTO idempotency_key (project_id, key, fingerprint, operation_id)
-        SELECT project_id, key, fingerprint, operation_id FROM request WHERE key IS NOT NULL ORDER BY project_id, key
+        SELECT project_id, key, fingerprint, operation_id FROM request ORDER BY project_id, key
         ON CONFLICT DO NOTHING
         RETURNING operation_id
-    ), without_key AS (
-        INSERT INTO instance ({instance})
-        SELECT {instance} FROM jsonb_populate_recordset(NULL::instance, $6::jsonb) AS new
-        ORDER BY new.project_id, new.name
-        ON CONFLICT (project_id, name) WHERE status <> 'DELETED' DO NOTHING
-        RETURNING id
     ), with_key AS (
         INSERT INTO instance ({instance})
-        SELECT {instance} FROM jsonb_populate_recordset(NULL::instance, $7::jsonb) AS new
+        SELECT {instance} FROM json_populate_recordset(NULL::instance, $instances_with_key::json) AS new
         WHERE new.id IN (SELECT instance_id FROM request JOIN reserved USING (operation_id))
         ORDER BY new.project_id, new.name
         RETURNING id
+    ), without_key AS ({without_key}
     ), added AS MATERIALIZED (
         SELECT id FROM without_key UNION ALL SELECT id FROM with_key
-    ), operations AS (
+    )"""
+WITHOUT_KEY = """
+        INSERT INTO instance ({instance})
+        SELECT {instance} FROM json_populate_recordset(NULL::instance, $instances::json) AS new
+        ORDER BY new.project_id, new.name
+        ON CONFLICT (project_id, name) WHERE status <> 'DELETED' DO NOTHING
+        RETURNING id"""
+ALWAYS = """operations AS (
         INSERT INTO operation ({operation})
-        SELECT {operation} FROM jsonb_populate_recordset(NULL::operation, $8::jsonb) AS new
+        SELECT {operation} FROM json_populate_recordset(NULL::operation, $operations::json) AS new
         WHERE new.instance_id IN (SELECT id FROM added)
     ), events AS (
         INSERT INTO outbox (id, type, project_id, instance_id, operation_id, caused_by, data)
         SELECT id, type, project_id, instance_id, operation_id, caused_by, data
-        FROM jsonb_populate_recordset(NULL::outbox, $9::jsonb) WITH ORDINALITY AS new
+        FROM jsonb_populate_recordset(NULL::outbox, $events::jsonb) WITH ORDINALITY AS new
         WHERE new.instance_id IN (SELECT id FROM added)
         ORDER BY new.ordinality
-    ), deliveries AS (
-        INSERT INTO delivery (id, project_id, instance_id, event_id, event_type, url, body, status, keeps_order,
-                              attempts, counted)
-        SELECT id, project_id, instance_id, event_id, event_type, url, body, status, keeps_order, attempts, counted
-        FROM jsonb_populate_recordset(NULL::delivery, $10::jsonb) AS new
-        WHERE new.instance_id IN (SELECT id FROM added)
     ), jobs AS (
         INSERT INTO job (kind, args, priority, project_id, instance_id, origin, unique_key, run_at, due_at, pause)
         SELECT kind, args, priority, project_id, instance_id, origin, unique_key, coalesce(at, start),
                coalesce(at, start) + make_interval(secs => due_delay), CASE WHEN at IS NULL THEN interval '0' END
         FROM clock_timestamp() AS start,
-             jsonb_to_recordset($11::jsonb) AS new (kind text, args jsonb, priority smallint, project_id uuid,
-                                                    instance_id uuid, origin text, due_delay float8, unique_key text,
-                                                    at timestamptz)
+             jsonb_to_recordset($jobs::jsonb) AS new (kind text, args jsonb, priority smallint, project_id uuid,
+                                                      instance_id uuid, origin text, due_delay float8, unique_key text,
+                                                      at timestamptz)
         WHERE new.instance_id IN (SELECT id FROM added)
-    ), mounted AS MATERIALIZED (
-        SELECT * FROM jsonb_populate_recordset(NULL::volume_attachment, $12::jsonb)
+    ), audited AS (
+        INSERT INTO audit_event ({audit})
+        SELECT {audit} FROM jsonb_to_recordset($audit::jsonb) AS new (
+            id uuid, project_id uuid, token_id uuid, request_id text, mutation text, input_digest bytea, target text,
+            outcome text, error_code text, instance_id uuid)
+        WHERE new.instance_id IN (SELECT id FROM added)
+    )"""
+DELIVERIES = """deliveries AS (
+        INSERT INTO delivery (id, project_id, instance_id, event_id, event_type, url, body, status, keeps_order,
+                              attempts, counted)
+        SELECT id, project_id, instance_id, event_id, event_type, url, body, status, keeps_order, attempts, counted
+        FROM jsonb_populate_recordset(NULL::delivery, $deliveries::jsonb) AS new
+        WHERE new.instance_id IN (SELECT id FROM added)
+    )"""
+ATTACHMENTS = """mounted AS MATERIALIZED (
+        SELECT * FROM jsonb_populate_recordset(NULL::volume_attachment, $attachments::jsonb)
     ), available AS MATERIALIZED (
         SELECT id FROM volume WHERE id IN (SELECT volume_id FROM mounted) AND status = 'AVAILABLE'
         ORDER BY id
@@ -114,12 +121,27 @@ INSERT = """
         FROM mounted LEFT JOIN available ON available.id = volume_id
         WHERE instance_id IN (SELECT id FROM added)
         ORDER BY volume_id
-    ), audited AS (
-        INSERT INTO audit_event ({audit})
-        SELECT {audit} FROM jsonb_to_recordset($13::jsonb) AS new (
-            id uuid, project_id uuid, token_id uuid, request_id text, mutation text, input_digest bytea, target text,
-            outcome text, error_code text, instance_id uuid)
-        WHERE new.instance_id IN (SELECT id FROM added)
+    )"""
+NAMED = re.compile(r"\$([a-z_]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class InsertStatement:
+    """Returns the ids of the instances that were added."""
+
+    sql: str
+    parameters: tuple[str, ...]
+
+
+@cache
+def insert_statement(*, has_keys: bool, has_deliveries: bool, has_volumes: bool) -> InsertStatement:
+    """Without the parts that a batch has no rows for: executing an empty part takes PostgreSQL 10 to 20 us."""
+    parts = [WITH_KEYS if has_keys else "added AS ({without_key}\n    )", ALWAYS]
+    parts += [DELIVERIES] if has_deliveries else []
+    parts += [ATTACHMENTS] if has_volumes else []
+    text = "WITH " + ", ".join(parts) + "\n    SELECT id FROM added"
+    sql = text.replace("{without_key}", WITHOUT_KEY).format(
+        instance=", ".join(columns(Instance)), operation=", ".join(columns(Operation)), audit=AUDIT_COLUMNS
     )
-    SELECT id FROM added
-"""
+    names = tuple(dict.fromkeys(NAMED.findall(sql)))
+    return InsertStatement(NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", sql), names)
