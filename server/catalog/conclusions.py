@@ -7,14 +7,14 @@ from typing import Any
 
 from server.cache.dated import REFRESH_AT, DatedCache
 
-SECONDS = 1.0
+SECONDS = 5.0
 SIZE_MAX = 500
 
 
 class Conclusions:
-    """Values by key, for a second and until one of the caches changes.
+    """Values by key, for some seconds and until one of the caches changes.
 
-    The second is short beside the TTL, so that the caches are still asked, and replace in time what gets old. With
+    The time is short beside the TTL, so that the caches are still asked, and replace in time what gets old. With
     Redis other processes change the caches unseen, and nothing is kept.
     """
 
