@@ -1,6 +1,7 @@
 """Accepts a create: every check and lookup first, then all rows in one transaction."""
 
 from collections.abc import Collection, Sequence, Set
+from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
@@ -11,10 +12,11 @@ from server.auth.caller import Caller
 from server.catalog.catalog import Catalog, Template
 from server.clock import new_id, now
 from server.enums import InstanceKind, ProviderObjectKind
-from server.errors import BudgetExceeded, Invalid, NoCapacity, Problem
+from server.errors import BudgetExceeded, Invalid, NoCapacity, Problem, Refused
 from server.idempotency import IdempotentRequest, requested_fields
 from server.instances.availability import refuse
 from server.instances.binding_quote import drift_problems, held_quote
+from server.instances.commands.create_conflicts import NONE, Conflicts, Question
 from server.instances.commands.create_rows import Conflict, CreateBatcher
 from server.instances.drafts import MAX_ENV_OF_CPU, CreateDraft, Port, ready_timeout_fields, target_problems
 from server.instances.env import sealed, secret_names
@@ -46,9 +48,12 @@ async def create_instance(
     if problems := list(drift_problems(draft)):
         raise Invalid(problems)
     request = request_of(draft, by)
-    conflicts = await creates.find_conflicts(
-        project_id=by.project_id, name=draft.name, key=draft.idempotency_key, objects=objects_of(draft)
-    )
+    question = Question.of(by.project_id, draft.name, draft.idempotency_key, objects_of(draft))
+    if creates.lookup.expects_none(by.project_id) and _needs_no_call(catalog, draft):
+        # Saves the query. Whatever may be wrong is then looked for in the usual order.
+        with suppress(Refused, Conflict):
+            return await _accept(creates, catalog, draft, request, NONE, unasked=question, by=by, defaults=defaults)
+    conflicts = await creates.lookup.find(question)
     if conflicts.is_key_used or conflicts.is_name_taken:
         # Before any call of the provider. Two callers at once are caught by the unique indexes below. The name may be
         # taken by an earlier request with this same key, so the key is looked up first.
@@ -58,6 +63,30 @@ async def create_instance(
         if conflicts.is_name_taken:
             raise name_taken()
     refuse_foreign(draft, conflicts.foreign)
+    try:
+        return await _accept(creates, catalog, draft, request, conflicts, unasked=None, by=by, defaults=defaults)
+    except (Conflict, BudgetExceeded, QuotaExceeded) as refusal:
+        # Another request with this key or this name was committed first.
+        previous = await find_accepted(creates.database, request)
+        if previous is not None:
+            return previous
+        if isinstance(refusal, Conflict):
+            raise name_taken() from None
+        raise
+
+
+async def _accept(
+    creates: CreateBatcher,
+    catalog: Catalog,
+    draft: CreateDraft,
+    request: IdempotentRequest,
+    conflicts: Conflicts,
+    *,
+    unasked: Question | None,
+    by: Caller,
+    defaults: Defaults,
+) -> Accepted:
+    """Raises Conflict if the name or the key is taken, or one of the `unasked` conflicts is there."""
     moment = now()
     refuse_near_deadline(draft.lifetime, PATH, at=moment)
     held = held_quote(draft, defaults.quote_key, project_id=by.project_id, at=moment)
@@ -105,15 +134,8 @@ async def create_instance(
             want=want,
             is_guarded=conflicts.has_budget and want is not None,
             wanted=None if draft.on_no_capacity is None else draft.on_no_capacity.wanted(at=now()),
+            unasked=unasked,
         )
-    except Conflict:
-        pass
-    except (BudgetExceeded, QuotaExceeded):
-        # The same request may have been accepted meanwhile.
-        previous = None if request.key is None else await find_accepted(creates.database, request)
-        if previous is None:
-            raise
-        return previous
     except asyncpg.NotNullViolationError as error:
         if error.table_name == attach.TABLE:
             raise attach.not_available() from None
@@ -123,11 +145,13 @@ async def create_instance(
             raise attach.in_use() from None
         if error.constraint_name != NAME_INDEX:
             raise
-    # Another request with this key or this name was committed first.
-    previous = await find_accepted(creates.database, request)
-    if previous is None:
-        raise name_taken()
-    return previous
+        raise Conflict from None
+
+
+def _needs_no_call(catalog: Catalog, draft: CreateDraft) -> bool:
+    """Whether the provider is not called even if the name is taken: all that the draft names is cached."""
+    names_others = draft.registry_auth_id is not None or draft.network_id is not None
+    return not names_others and catalog.is_cached(template_id=draft.template_id)
 
 
 def refuse_foreign(draft: CreateDraft, foreign: Collection[ProviderObjectKind]) -> None:

@@ -6,8 +6,7 @@ refused on its own: if a constraint rejects one of a batch, the whole statement 
 batch are written one by one.
 """
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -18,25 +17,30 @@ import orjson
 
 from server.audit.record import AuditRecord, current_record
 from server.batching import GroupCommit
-from server.catalog.owners import kinds_of, wanted_objects
 from server.clock import format_id
 from server.db.database import Database
 from server.db.dry_run import DryRun
-from server.db.outages import is_database_unavailable
 from server.db.tables import Instance, Operation
-from server.enums import OperationKind, ProviderObjectKind
+from server.enums import OperationKind
 from server.errors import Refused
 from server.events import outbox
 from server.events.event import EventType
 from server.idempotency import IdempotentRequest
 from server.instances import operations, transitions
-from server.instances.commands.create_statement import CONFLICTS, insert_statement, to_json
+from server.instances.commands.create_conflicts import (
+    BATCH_MAX,
+    BATCHES_AT_ONCE,
+    ConflictLookup,
+    Question,
+    fetch,
+    outage_as_os_error,
+)
+from server.instances.commands.create_statement import insert_statement, to_json
 from server.instances.create_line import CreateLine
 from server.instances.estimates import CreateEstimates
 from server.instances.events import detached
 from server.instances.idempotency import Accepted
 from server.instances.limits import arming
-from server.instances.limits.policy import Policy
 from server.observe import metrics
 from server.observe.tracing import span
 from server.queue.enqueue import TOPIC, FairShare, columns_of
@@ -44,36 +48,9 @@ from server.queue.kinds import CreateInstance, EndLifetime, SendWebhook
 from server.spend.admission import Admission, Want
 from server.volumes.attach import MountedVolume
 
-BATCH_MAX = 64  # creates per commit; with more, each waits longer for the others than the commit takes
-BATCHES_AT_ONCE = 2
-
 
 class Conflict(Exception):
     """The name or the idempotency key is taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conflicts:
-    """What a create would collide with, and the project's rules for lifetimes.
-
-    `foreign`: kinds of the named objects that belong to another project. `has_budget`: the project has budgets or
-    quotas. `has_waits`: some of its operations wait for capacity.
-    """
-
-    is_name_taken: bool
-    is_key_used: bool
-    policy: Policy
-    foreign: frozenset[ProviderObjectKind]
-    has_budget: bool
-    has_waits: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Name:
-    project_id: UUID
-    name: str
-    key: str | None
-    objects: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +67,7 @@ class _Create:
     attachments: list[dict[str, Any]]
     want: Want | None
     audit: AuditRecord | None
+    unasked: Question | None
 
     @classmethod
     def of(
@@ -101,6 +79,7 @@ class _Create:
         volumes: Sequence[MountedVolume],
         want: Want | None,
         wanted: Mapping[str, Any],
+        unasked: Question | None,
     ) -> "_Create":
         token_id = request.by.token_id
         row = transitions.new_row(fields)
@@ -142,6 +121,7 @@ class _Create:
             attachments=[volume.attachment(instance.id) for volume in volumes],
             want=want,
             audit=current_record(),
+            unasked=unasked,
         )
 
 
@@ -152,10 +132,8 @@ class CreateBatcher:
         self.database = database
         self.line = line or CreateLine(database)
         self.estimates = CreateEstimates(database)
+        self.lookup = ConflictLookup(database)
         self._is_dry_run = isinstance(database, DryRun)
-        self._reads: GroupCommit[_Name, Conflicts] = GroupCommit(
-            self._find_conflicts, largest=BATCH_MAX, at_once=BATCHES_AT_ONCE
-        )
         # Dry runs are written alone: a name that another dry run uses must not refuse this one.
         self._writes: GroupCommit[_Create, bool] = GroupCommit(
             self._insert, largest=1 if self._is_dry_run else BATCH_MAX, at_once=BATCHES_AT_ONCE
@@ -164,19 +142,6 @@ class CreateBatcher:
         self._guarded: GroupCommit[_Create, bool] = GroupCommit(
             self._insert_guarded, largest=1 if self._is_dry_run else BATCH_MAX, at_once=BATCHES_AT_ONCE
         )
-
-    async def find_conflicts(
-        self,
-        *,
-        project_id: UUID,
-        name: str,
-        key: str | None,
-        objects: Iterable[tuple[ProviderObjectKind, str | None]] = (),
-    ) -> Conflicts:
-        """Whether the name is taken, the key was used and an object is foreign; one query for all that ask at the same
-        time."""
-        with span("db.look"):
-            return await self._reads.add(_Name(project_id, name, key, wanted_objects(objects)))
 
     async def insert(
         self,
@@ -188,16 +153,19 @@ class CreateBatcher:
         want: Want | None = None,
         is_guarded: bool = False,
         wanted: Mapping[str, Any] | None = None,
+        unasked: Question | None = None,
     ) -> Accepted:
         """Write an instance, its operation, their events, deliveries and jobs, and hold its volumes. `usual`: see
         `CreateInstance`; `wanted`: see `Operation`.
 
-        `want` is what it may cost; with `is_guarded` it is admitted against the project's budgets and quotas. Raises
+        `want` is what it may cost; with `is_guarded` it is admitted against the project's budgets and quotas.
+        `unasked`: the conflicts that no one has looked for; the statement looks, and one of them is a Conflict. Raises
         Conflict if the name or the key is taken, BudgetExceeded, QuotaExceeded, and asyncpg's error for any other
         constraint.
         """
         with span("db.accept") as current:
-            create = _Create.of(fields, request, self.database.shared(FairShare), usual, volumes, want, wanted or {})
+            share = self.database.shared(FairShare)
+            create = _Create.of(fields, request, share, usual, volumes, want, wanted or {}, unasked)
             current.note(instance_id=create.instance["id"], operation_id=create.operation["id"])
             is_added = await (self._guarded if is_guarded else self._writes).add(create)
         if not is_added:
@@ -206,33 +174,10 @@ class CreateBatcher:
             create.audit.is_written = True
         return create.accepted
 
-    async def _find_conflicts(self, names: Sequence[_Name]) -> list[Conflicts]:
-        wanted = [
-            {
-                "project": each.project_id,
-                "wanted_name": each.name,
-                "key": each.key,
-                "objects": None if each.objects is None else orjson.Fragment(each.objects),
-            }
-            for each in names
-        ]
-        rows = await self._fetch(CONFLICTS, to_json(wanted))
-        return [
-            Conflicts(
-                is_name_taken=bool(row[0]),
-                is_key_used=bool(row[1]),
-                policy=Policy.of(None if row[2] is None else orjson.loads(row[2])),
-                foreign=kinds_of(row[3]),
-                has_budget=bool(row[4]),
-                has_waits=bool(row[5]),
-            )
-            for row in rows
-        ]
-
     async def _insert(self, creates: Sequence[_Create]) -> list[bool | Exception]:
         """Write a batch; after a constraint error, which rolls back all of it, write its creates one by one."""
         try:
-            rows = await self._fetch(*_statement(creates))
+            rows = await fetch(self.database, *_statement(creates))
         except asyncpg.PostgresError as error:
             if len(creates) == 1:
                 return [error]
@@ -258,7 +203,7 @@ class CreateBatcher:
         wants = [create.want for create in creates if create.want is not None]
         statement = _statement(creates)  # now, while an earlier batch still holds the budgets
         try:
-            with _outage_as_os_error():
+            with outage_as_os_error():
                 async with self.database.raw.transaction() as connection:
                     admission = await Admission.lock(connection.fetch, creates[0].instance["project_id"], wants)
                     for create in creates:
@@ -287,25 +232,11 @@ class CreateBatcher:
         added = {row[0] for row in rows}
         return [create.instance["id"] in added for create in creates]
 
-    async def _fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
-        with _outage_as_os_error():
-            return await self.database.raw.fetch(statement, *values)
-
-
-@contextmanager
-def _outage_as_os_error() -> Generator[None]:
-    """An outage is an OSError, also if the driver has its own class for it."""
-    try:
-        yield
-    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
-        if not is_database_unavailable(error):
-            raise
-        raise ConnectionError(f"the database went away: {type(error).__name__}") from error
-
 
 def _statement(creates: Sequence[_Create]) -> tuple[Any, ...]:
     """The statement that writes these creates, and its values."""
     keyed = [each for each in creates if each.request.key is not None]
+    unasked = [(each.instance["id"], each.unasked) for each in creates if each.unasked is not None]
     deliveries = [delivery for each in creates for delivery in each.deliveries]
     attachments = [attachment for each in creates for attachment in each.attachments]
     jobs = [
@@ -325,10 +256,13 @@ def _statement(creates: Sequence[_Create]) -> tuple[Any, ...]:
         "events": to_json([event for each in creates for event in each.events]),
         "jobs": to_json(jobs),
         "audit": to_json([_audit_row(each.audit, each.instance["id"]) for each in creates if each.audit is not None]),
+        "unasked": to_json([{"id": id, **question.to_json()} for id, question in unasked]),
         "deliveries": to_json(deliveries),
         "attachments": to_json(attachments),
     }
-    statement = insert_statement(has_keys=bool(keyed), has_deliveries=bool(deliveries), has_volumes=bool(attachments))
+    statement = insert_statement(
+        has_keys=bool(keyed), has_unasked=bool(unasked), has_deliveries=bool(deliveries), has_volumes=bool(attachments)
+    )
     return statement.sql, *(values[name] for name in statement.parameters)
 
 

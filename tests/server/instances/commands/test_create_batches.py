@@ -130,7 +130,7 @@ def _has(names: set[str], enough: int) -> bool:
 async def _cut(world: World) -> None:
     query = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%idempotency_key%'"
+        " WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%wanted_name%'"
     )
     connection = await world.database.connect()
     try:
