@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -40,9 +40,12 @@ class HealthCheckDraft:
 
     def to_json(self) -> dict[str, Any]:
         """As stored in the instance's row: only what is set."""
-        statuses = None if self.expected_statuses is None else list(self.expected_statuses)
-        values: dict[str, Any] = {**asdict(self), "expected_statuses": statuses}
-        return {name: value for name, value in values.items() if value is not None}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: list(value) if name == "expected_statuses" else value
+            for name, value in values.items()
+            if value is not None
+        }
 
     def problems(self, path: tuple[str, ...]) -> Iterator[Problem]:
         yield from _range_problem(self.timeout, TIMEOUT_RANGE, (*path, "timeout"))
