@@ -1,11 +1,15 @@
-"""createInstance over HTTP with warm caches and durable commits, against bare asyncpg writing the same four rows.
+"""createInstance over HTTP with warm caches and durable commits, against bare asyncpg writing the same rows.
 
     python -m bench.create                       the ratio at 1 and at 32 at once
     python -m bench.create --seconds 5           longer rounds
     python -m bench.create --budget              only what budgets cost a create, 32 at once: a project with a budget
                                                  beside one without, and that beside a server that never asks
 
-Both sides write to the same embedded PostgreSQL in alternating rounds, so that other load hits both alike. Every
+The rows of a create are an instance, an operation, two events, a job and a record of the audit log: all that a create
+without a key has to leave behind. Beside that, the rate is compared with a peer that writes only one of the events and
+no record, as the first versions of this bench did.
+
+All sides write to the same embedded PostgreSQL in alternating rounds, so that other load hits both alike. Every
 accepted create is then counted on disk. Last, with a worker running: how long from the acceptance until the provider
 is called, and until it has answered.
 """
@@ -19,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -37,7 +42,7 @@ from server.db.embedded.server import EmbeddedPostgres
 from server.db.migrate import upgrade
 from server.enums import Role
 
-WANTED = 0.5
+WANTED = {1: 0.5, 32: 0.6}  # by creates at once
 ROUNDS = 3
 CREATES = 100
 PILOTLIGHT = str(Path(sys.executable).with_name("pilotlight"))
@@ -58,8 +63,10 @@ BUDGET_ROUNDS = 10  # their ratios are near 1, and other load differs from one r
 # The same server without the part of its statement that asks for budgets and quotas.
 NEVER_ASKS = """
 from server.instances.commands import create_statement as statement
-assert statement.HAS_GUARDS in statement.CONFLICTS
-statement.CONFLICTS = statement.CONFLICTS.replace(statement.HAS_GUARDS, "false")
+for name in ("CONFLICTS", "UNASKED"):
+    asks = getattr(statement, name)
+    assert statement.HAS_GUARDS in asks
+    setattr(statement, name, asks.replace(statement.HAS_GUARDS, "NULL::boolean"))
 """
 RUN = """
 from server.cli.main import main
@@ -73,7 +80,17 @@ BUDGET = """
 END_ALL = """
     UPDATE operation SET status = 'CANCELLED', phase = 'OVER', finished_at = now() WHERE status = 'QUEUED'
 """
-TABLES = ("instance", "operation", "outbox", "job")
+# The newest row of each kind, and its table. The sequencer may have moved an event on already; it looks the same there.
+NEWEST = "SELECT * FROM event WHERE type = '{}' ORDER BY position DESC LIMIT 1"
+ROWS = {
+    "instance": ("instance", "SELECT * FROM instance ORDER BY id DESC LIMIT 1"),
+    "operation": ("operation", "SELECT * FROM operation ORDER BY id DESC LIMIT 1"),
+    "created": ("outbox", NEWEST.format("instance.created")),
+    "started": ("outbox", NEWEST.format("operation.started")),
+    "job": ("job", "SELECT * FROM job ORDER BY id DESC LIMIT 1"),
+    "audit": ("audit_event", "SELECT * FROM audit_event ORDER BY id DESC LIMIT 1"),
+}
+FOUR = ("instance", "operation", "started", "job")
 
 
 async def main(seconds: float, *, with_budget: bool = False) -> bool:
@@ -151,7 +168,7 @@ class Caller:
 
 
 class Bare:
-    """The same four rows with nothing around them: BEGIN, four prepared INSERTs, COMMIT."""
+    """The same rows with nothing around them: BEGIN, prepared INSERTs, COMMIT."""
 
     def __init__(self, pool: "asyncpg.Pool[Any]", statements: dict[str, str], rows: dict[str, dict[str, Any]]) -> None:
         self._pool = pool
@@ -164,31 +181,38 @@ class Bare:
         stack.push_async_callback(pool.close)
         rows: dict[str, dict[str, Any]] = {}
         statements: dict[str, str] = {}
-        for table in TABLES:
-            # The sequencer may have moved the event on already; it looks the same there.
-            source = "event" if table == "outbox" else table
-            row = await pool.fetchrow(f"SELECT * FROM {source} ORDER BY 1 DESC LIMIT 1")
+        for kind, (table, newest) in ROWS.items():
+            row = await pool.fetchrow(newest)
             if row is None:
-                raise SystemExit(f"there is no row in {source} to copy")
+                raise SystemExit(f"there is no row to copy: {newest}")
             known = {name for (name,) in await pool.fetch(_COLUMNS, table)}
-            left_out = {"seq", "position"} | ({"id"} if table == "job" else set())
-            rows[table] = {name: value for name, value in row.items() if name in known - left_out}
-            names = list(rows[table])
+            left_out = {"seq", "position"} | ({"id"} if table == "job" else set[str]())
+            rows[kind] = {name: value for name, value in row.items() if name in known - left_out}
+            names = list(rows[kind])
             places = ", ".join(f"${number}" for number in range(1, len(names) + 1))
-            statements[table] = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})"
+            statements[kind] = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})"
         return cls(pool, statements, rows)
 
     async def create(self) -> None:
+        await self._insert(ROWS)
+
+    async def create_four(self) -> None:
+        await self._insert(FOUR)
+
+    async def _insert(self, kinds: Iterable[str]) -> None:
         instance_id, operation_id = new_id(), new_id()
+        ids = {"instance_id": instance_id, "operation_id": operation_id}
         changed = {
             "instance": {"id": instance_id, "name": f"bare-{instance_id.hex}"},
             "operation": {"id": operation_id, "instance_id": instance_id},
-            "outbox": {"id": new_id(), "instance_id": instance_id, "operation_id": operation_id},
+            "created": {"id": new_id(), **ids},
+            "started": {"id": new_id(), **ids},
             "job": {"instance_id": instance_id},
+            "audit": {"id": new_id(), "target": f"inst_{instance_id.hex}"},
         }
         async with self._pool.acquire() as connection, connection.transaction():
-            for table in TABLES:
-                await connection.execute(self._statements[table], *{**self._rows[table], **changed[table]}.values())
+            for kind in kinds:
+                await connection.execute(self._statements[kind], *{**self._rows[kind], **changed[kind]}.values())
 
     async def count(self, query: str) -> int:
         return await self._pool.fetchval(query)
@@ -204,17 +228,25 @@ _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = $1::text::regclass
 
 
 async def compare(caller: Caller, bare: Bare, at_once: int, seconds: float) -> bool:
-    rates: dict[str, list[float]] = {"createInstance": [], "bare asyncpg": []}
+    sides = {"bare": bare.create, "four rows": bare.create_four, "createInstance": caller.create}
+    rates: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(ROUNDS + 1):
-        for name, create in (("bare asyncpg", bare.create), ("createInstance", caller.create)):
+        for name, create in sides.items():
             rate = await _rate(create, at_once, seconds if number else 0.5)
             if number:  # the first round opens the connections and fills the statement caches
                 rates[name].append(rate)
-    ratio = statistics.median(a / b for a, b in zip(rates["createInstance"], rates["bare asyncpg"], strict=True))
-    verdict = "" if at_once == 1 else f"  {'PASS' if ratio >= WANTED else 'FAIL'} (at least {WANTED})"
-    ours, theirs = (statistics.median(rates[name]) for name in ("createInstance", "bare asyncpg"))
-    print(f"{at_once:>3} at once: createInstance {ours:6,.0f}/s   bare asyncpg {theirs:6,.0f}/s   {ratio:.2f}{verdict}")
-    return at_once == 1 or ratio >= WANTED
+    ratio, of_four = (
+        statistics.median(ours / theirs for ours, theirs in zip(rates["createInstance"], rates[name], strict=True))
+        for name in ("bare", "four rows")
+    )
+    verdict = "PASS" if ratio >= WANTED[at_once] else "FAIL"
+    ours, theirs, four = (statistics.median(rates[name]) for name in ("createInstance", "bare", "four rows"))
+    print(
+        f"{at_once:>3} at once: createInstance {ours:6,.0f}/s   bare asyncpg {theirs:6,.0f}/s   {ratio:.2f}  {verdict}"
+        f" (at least {WANTED[at_once]})"
+    )
+    print(f"             bare asyncpg writing only four of the rows {four:6,.0f}/s   {of_four:.2f}", flush=True)
+    return ratio >= WANTED[at_once]
 
 
 async def compare_budget(caller: Caller, beside: Caller, bare: Bare, seconds: float, name: str, wanted: float) -> bool:
