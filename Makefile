@@ -229,7 +229,7 @@ format: $(VENV)/.installed ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.installed web ## All benches; figures into docs/benchmarks.md, fails if one is 20 % worse (ARGS=--short)
+bench: $(VENV)/.installed web ## All benches in short form; figures into docs/benchmarks.md, fails if one is 20 % worse (ARGS=--long)
 	$(BIN)/python -m bench.all $(ARGS)
 
 release: $(VENV)/.installed ## Build wheels, source archives, SBOMs and checksums of HEAD into dist/, and check them (ARGS=--once)

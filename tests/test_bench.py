@@ -1,9 +1,24 @@
 """`make bench` reads the figures that benches print, and notices those that got worse."""
 
 import re
+from pathlib import Path
 from typing import Any
 
-from bench.all import BENCHES, page_of, read_figures, regressions
+import psutil
+import pytest
+
+from bench.all import (
+    BENCHES,
+    Bench,
+    Figure,
+    page_of,
+    read_figures,
+    regressions,
+    run,
+    run_within,
+    summary_of,
+    verdict_of,
+)
 from bench.market import most_within
 from tests.support.processes import ROOT
 
@@ -22,7 +37,7 @@ NAMES = [figure.name for figure in BENCHES["create"].figures]
 
 def entry(*values: float | None) -> dict[str, Any]:
     """Those of budgets are always the same."""
-    return {"bench": "create", "figures": dict(zip(NAMES, (*values, 0.86, 0.99), strict=True))}
+    return {"bench": "create", "form": "short", "figures": dict(zip(NAMES, (*values, 0.86, 0.99), strict=True))}
 
 
 def test_figures_are_read_from_what_a_bench_prints():
@@ -40,6 +55,12 @@ def test_a_figure_that_is_a_fifth_worse_than_usual_is_a_regression():
     ]
 
 
+def test_a_short_run_is_not_compared_with_a_long_one():
+    history = [{**entry(0.5, 0.5, 2.0), "form": "long"}]
+
+    assert regressions(entry(0.1, 0.1, 9.0), history) == []
+
+
 def test_a_figure_that_is_not_printed_is_reported_and_the_first_run_is_not_compared():
     assert regressions(entry(0.1, None, 9.0), []) == ["MISSING create, 32 at once, of bare asyncpg"]
 
@@ -50,10 +71,57 @@ def test_every_bench_has_a_command_of_its_own():
     assert "| `make bench-idle` | CPU when idle | **not measured** |" in page_of({})
 
 
-def test_the_page_says_which_bench_missed_its_own_limit():
-    run = {**entry(0.32, 0.25, 2.2), "exit_code": 1, "at": "2026-11-18T23:00:00+00:00", "commit": "abc", "took_s": 90}
-    assert "| 0.32 ratio, a limit of the bench was missed | 2026-11-18 | abc | 90 s |" in page_of({"create": run})
-    assert "| 0.32 ratio | 2026-11-18 | abc | 90 s |" in page_of({"create": {**run, "exit_code": 0}})
+def test_the_page_says_which_bench_kept_its_promises_and_how_it_was_run():
+    at = {"at": "2026-11-18T23:00:00+00:00", "commit": "abc", "took_s": 90}
+    page = page_of({"create": {**entry(0.32, 0.25, 2.2), **at, "kept": "no"}})
+
+    assert "| `make bench-create` | one at once, of bare asyncpg | 0.32 ratio | no | 2026-11-18 | abc |" in page
+    assert "| `make bench-create` | `--seconds 1.5`; `--budget --seconds 0.7` | 90 s |" in page
+    assert "| `make bench-client` | none |  |" in page
+
+
+@pytest.mark.parametrize(
+    ("codes", "figure", "is_promise", "kept"),
+    [
+        ([0, 0], 1.0, True, "yes"),
+        ([0, 0], 1.0, False, "none made"),
+        ([0, 1], 1.0, True, "no"),
+        ([0, 1], None, True, "not finished"),
+        ([0, None], 1.0, True, "stopped by its time limit"),
+    ],
+)
+def test_what_became_of_the_promises(codes: list[int | None], figure: float | None, is_promise: bool, kept: str):
+    bench = Bench((Figure("it", "", "s"),), is_promise=is_promise)
+
+    assert verdict_of(bench, codes, {"it": figure}) == kept
+
+
+def test_a_bench_that_hangs_is_stopped_with_all_that_it_started():
+    # Both ignore SIGINT.
+    printed, code = run_within(["sh", "-c", "trap '' INT; sleep 600 & echo $!; wait"], 2.0, to_end=0.1)
+
+    assert code is None
+    assert not psutil.pid_exists(int(printed)) or psutil.Process(int(printed)).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_bench_that_fails_stops_neither_its_next_run_nor_the_other_benches(tmp_path: Path):
+    (tmp_path / "good.json").write_text('{"found": 7}')
+    bench = Bench((Figure("it", '"found": ([0-9]+)', "s"),), short=("none.json", "good.json"), module="json.tool")
+
+    entry = run(bench, "json", form="short", limit=60.0, folder=tmp_path)
+
+    assert (entry["exit_codes"][1], entry["kept"], entry["figures"]) == (0, "no", {"it": 7.0})
+    assert entry["exit_codes"][0] != 0
+    assert summary_of([entry]).splitlines()[1].split() == ["json", f"{entry['took_s']}", "s", "no"]
+
+
+def test_all_runs_of_a_bench_together_have_one_limit(capsys: pytest.CaptureFixture[str]):
+    bench = Bench((Figure("it", "x([0-9]+)", "s"),), short=("--help", "--help"), module="json.tool")
+
+    entry = run(bench, "json", form="short", limit=0.0)
+
+    assert (entry["exit_codes"], entry["kept"], entry["figures"]) == ([None], "stopped by its time limit", {"it": None})
+    assert "stopped: all runs of json together have 0 s" in capsys.readouterr().out
 
 
 def test_calls_of_a_minute_are_the_most_in_any_minute_and_not_on_average():
