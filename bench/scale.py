@@ -2,6 +2,7 @@
 
     python -m bench.scale [--instances 1000000] [--events 10000000] [--rows 1000000] [--rounds 40]
     python -m bench.scale --only ledger,tape,waits,audit
+    python -m bench.scale --keep FOLDER     keep what was filled, and ask it again the next time
     python -m bench.scale --memory          only the memory of an idle `pilotlight up`
 
 Both databases are on one server, filled by SQL, and queried alternately, so that other load hits both alike.
@@ -306,7 +307,12 @@ async def scale(given: argparse.Namespace) -> bool:
     parts = [part for part in PARTS if part in given.only]
     questions = {name: ask for part in parts for name, ask in QUESTIONS[part].items()}
     async with AsyncExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pilotlight-scale-", dir=given.folder)))
+        home = given.keep or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="pilotlight-scale-", dir=given.folder))
+        )
+        filled = home / "filled"
+        if filled.exists() and filled.read_text() != _size(given):
+            raise SystemExit(f"{home} was filled with {filled.read_text()}")
         # Nothing is to be kept, and filling takes most of the time.
         server = await stack.enter_async_context(EmbeddedPostgres(home, durable=False))
         sides = [
@@ -316,10 +322,12 @@ async def scale(given: argparse.Namespace) -> bool:
         for side in sides:
             await upgrade(side.url)
             began = time.monotonic()
-            await side.fill(parts, _say)
-            _say(f"{side.name}: filled in {time.monotonic() - began:.0f} s")
+            if not filled.exists():
+                await side.fill(parts, _say)
+                _say(f"{side.name}: filled in {time.monotonic() - began:.0f} s")
             await side.open()
             stack.push_async_callback(side.close)
+        filled.write_text(_size(given))
         figures = await compare(*sides, questions, given.rounds)
     _say(f"\n{'milliseconds, lower quartile':42} {'1,000':>9} {'millions':>9} {'ratio':>7}")
     is_good, worst = True, 0.0
@@ -352,10 +360,15 @@ async def memory() -> bool:
     return ours < LARGEST_IDLE_MB
 
 
+def _size(given: argparse.Namespace) -> str:
+    return f"{given.instances} instances, {given.events} events, {given.rows} rows of {','.join(given.only)}"
+
+
 async def _another(url: str) -> str:
     connection = await asyncpg.connect(url)
     try:
-        await connection.execute("CREATE DATABASE large")
+        if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = 'large')"):
+            await connection.execute("CREATE DATABASE large")
     finally:
         await connection.close()
     return f"{url.rpartition('/')[0]}/large"
@@ -378,6 +391,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas; else all, and memory")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--folder", default=None, help="where there is room for 10 GB")
+    parser.add_argument("--keep", type=Path, help="keep what was filled in this folder, and ask it again the next time")
     parser.add_argument("--memory", action="store_true", help="only the memory of an idle `pilotlight up`")
     given = parser.parse_args()
     given.only = given.only.split(",")
