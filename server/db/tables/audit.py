@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from sqlalchemy import Index
+from sqlalchemy import Index, text
 from sqlalchemy.orm import Mapped
 
 from server.db.tables.base import Base, CreatedAt, Id, one_of
@@ -17,6 +17,7 @@ class AuditEvent(Base):
         one_of("outcome", AuditOutcome),
         Index("audit_event_by_project", "project_id", "created_at", "id"),
         Index("audit_event_by_time", "created_at", "id"),
+        Index("audit_event_of_target", "target", "created_at", postgresql_where=text("target IS NOT NULL")),
     )
 
     id: Mapped[Id]

@@ -110,7 +110,7 @@ class OfferChange(Base):
 
     __tablename__ = "offer_change"
     __table_args__ = (
-        Index("offer_change_of_offer", "product_name", "region", "mode", "gpu_count", "at"),
+        Index("offer_change_of_product", "product_name", "region", "mode", "gpu_count", "product_id", "at", "id"),
         Index("offer_change_by_time", "at"),
     )
 

@@ -29,7 +29,8 @@ class CostEntry(Base):
         ),
         Index("cost_entry_of_instance", "instance_id", "began_at"),
         Index("cost_entry_by_project", "project_id", "began_at"),
-        Index("cost_entry_not_summed", "project_id", "began_at", postgresql_where=text("NOT is_summed")),
+        Index("cost_entry_not_summed_by_end", "project_id", "ended_at", postgresql_where=text("NOT is_summed")),
+        Index("cost_entry_to_sum", "ended_at", postgresql_where=text("NOT is_summed AND ended_at IS NOT NULL")),
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
