@@ -261,7 +261,7 @@ async def _judge_ends(stage: Stage, many: int, used: float, beside: str) -> bool
     return is_good
 
 
-async def measure_idle(many: int = 1000, *, seconds: float) -> bool:
+async def measure_idle(many: int = 1000, seconds: float = 150.0) -> bool:
     """The largest number of calls in any minute after the first call, as the provider receives them."""
     async with AsyncExitStack() as stack:
         stage = await stage_for(stack, many)
@@ -404,7 +404,7 @@ async def main(given: argparse.Namespace) -> bool:
     if given.what in ("all", "drain"):
         is_good = await measure_drain(given.ends) and is_good
     if given.what in ("all", "idle"):
-        is_good = await measure_idle(seconds=given.seconds) and is_good
+        is_good = await measure_idle() and is_good
     if given.what in ("all", "heartbeats"):
         is_good = await measure_beats(given.processes) and is_good
     return is_good
@@ -414,6 +414,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=("all", "ends", "drain", "idle", "heartbeats"), default="all")
     parser.add_argument("--ends", type=int, default=10_000)
-    parser.add_argument("--seconds", type=float, default=150.0, help="for which idle instances are watched")
     parser.add_argument("--processes", type=int, default=1, help="API processes that take heartbeats")
     sys.exit(0 if uvloop.run(main(parser.parse_args())) else 1)

@@ -42,6 +42,7 @@ def entry(*values: float | None) -> dict[str, Any]:
 
 def test_figures_are_read_from_what_a_bench_prints():
     assert read_figures(CREATE, BENCHES["create"].figures) == entry(0.32, 0.25, 2.2)["figures"]
+    assert read_figures(CREATE.replace("FAIL", "PASS"), BENCHES["create"].figures) == entry(0.32, 0.25, 2.2)["figures"]
     assert read_figures("nothing", BENCHES["create"].figures) == dict.fromkeys(NAMES)
 
 
