@@ -354,7 +354,7 @@ def _line(process: "subprocess.Popen[str]") -> str:
 
 
 async def _ready(file: Path) -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not file.exists():
         if time.monotonic() > deadline:
             raise SystemExit("the API did not start")

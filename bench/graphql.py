@@ -238,7 +238,7 @@ async def _ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -
 
 
 async def _read_when_written(file: Path) -> str:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not file.exists() or not file.read_text():
         if time.monotonic() > deadline:
             raise SystemExit("the other server did not start")

@@ -187,7 +187,7 @@ async def _server(name: str, code: str, env: dict[str, str], home: Path) -> Asyn
         sys.executable, "-c", code, "serve", "--port", "0", "--ready-file", str(file), env=env, cwd=Path.cwd()
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not file.exists():
             if process.returncode is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{name} did not start")
