@@ -216,7 +216,7 @@ class Loaders:
     async def env(self, instance_ids: list[UUID]) -> list[StoredEnv]:
         by_id = {
             row["id"]: StoredEnv(orjson.loads(row["env"]), orjson.loads(row["secret_env"] or "null"))
-            for row in await self._database.raw.fetch(READ_ENV, instance_ids, self._project_id)
+            for row in await self._database.raw.fetch_by_keys(READ_ENV, instance_ids, self._project_id)
         }
         return [by_id.get(id, StoredEnv({}, [])) for id in instance_ids]
 
@@ -229,20 +229,20 @@ class Loaders:
     async def webhook(self, instance_ids: list[UUID]) -> list[tuple[str, datetime | None] | None]:
         by_id = {
             row["id"]: (row["webhook_url"], row["webhook_disabled_at"])
-            for row in await self._database.raw.fetch(READ_WEBHOOKS, instance_ids, self._project_id)
+            for row in await self._database.raw.fetch_by_keys(READ_WEBHOOKS, instance_ids, self._project_id)
         }
         return [by_id.get(id) for id in instance_ids]
 
     @_loader
     async def volume(self, ids: list[UUID]) -> list[VolumeRow | None]:
-        records = await self._database.raw.fetch(READ_VOLUMES, ids, self._project_id)
+        records = await self._database.raw.fetch_by_keys(READ_VOLUMES, ids, self._project_id)
         by_id = {row.id: row for row in make_rows(VolumeRow, records)}
         return [by_id.get(id) for id in ids]
 
     @_loader
     async def volume_holders(self, volume_ids: list[UUID]) -> list[list[InstanceRow]]:
         """The living instances that have each volume, of those that the caller sees."""
-        pairs = await self._database.raw.fetch(READ_HOLDERS, volume_ids)
+        pairs = await self._database.raw.fetch_by_keys(READ_HOLDERS, volume_ids)
         by_id: Mapping[UUID, InstanceRow] = {}
         if pairs:
             ids = list({each["instance_id"] for each in pairs})

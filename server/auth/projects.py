@@ -63,7 +63,7 @@ async def create_project(session: AsyncSession, name: str) -> Project:
 
 
 async def get_projects(database: Database, ids: Sequence[UUID]) -> dict[UUID, ProjectRow]:
-    records = await database.raw.fetch(f"{select_rows(ProjectRow)} WHERE id = ANY($1::uuid[])", ids)
+    records = await database.raw.fetch_by_keys(f"{select_rows(ProjectRow)} WHERE id = ANY($1::uuid[])", ids)
     return {row.id: row for row in make_rows(ProjectRow, records)}
 
 

@@ -127,7 +127,7 @@ class TokenFilter:
 async def get_tokens(database: Database, ids: Sequence[UUID], *, project_id: UUID | None) -> dict[UUID, TokenRow]:
     """Tokens by id, of one project or of any."""
     where = "WHERE id = ANY($1::uuid[]) AND ($2::uuid IS NULL OR project_id = $2)"
-    records = await database.raw.fetch(f"{select_rows(TokenRow)} {where}", ids, project_id)
+    records = await database.raw.fetch_by_keys(f"{select_rows(TokenRow)} {where}", ids, project_id)
     return {row.id: row for row in make_rows(TokenRow, records)}
 
 

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 
@@ -50,6 +52,16 @@ class RawPool:
     async def fetch(self, statement: str, *values: Any) -> list[asyncpg.Record]:
         async with self.acquire() as connection:
             return await connection.fetch(statement, *values)
+
+    async def fetch_by_keys(self, statement: str, keys: Sequence[UUID], *values: Any) -> list[asyncpg.Record]:
+        """The rows of a statement whose first parameter is only used as `= ANY($1::uuid[])`.
+
+        One key is compared alone. PostgreSQL takes an array that it does not know to have ten items, so it would plan
+        such a look-up anew each time: that takes several times as long as the look-up.
+        """
+        if len(keys) == 1:
+            return await self.fetch(_for_one_key(statement), keys[0], *values)
+        return await self.fetch(statement, keys, *values)
 
     async def fetchrow(self, statement: str, *values: Any) -> asyncpg.Record | None:
         return next(iter(await self.fetch(statement, *values)), None)
@@ -198,6 +210,11 @@ class RawPool:
         closing = asyncio.create_task(_close(connection))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+
+
+@lru_cache(maxsize=1000)
+def _for_one_key(statement: str) -> str:
+    return statement.replace("= ANY($1::uuid[])", "= $1::uuid")
 
 
 class _AcquireContext:

@@ -102,7 +102,7 @@ class CreateLine:
 
     async def places(self, instance_ids: Sequence[UUID]) -> Mapping[UUID, Place]:
         """Where the creates of these instances stand; those that have begun have no place."""
-        rows = await self._database.raw.fetch(READ_PLACES, instance_ids)
+        rows = await self._database.raw.fetch_by_keys(READ_PLACES, instance_ids)
         if rows:
             await self._refresh()
         return {

@@ -300,7 +300,7 @@ async def end_removed(session: AsyncSession, machine: Machine) -> None:
 async def of_instances(pool: RawPool, instance_ids: Sequence[UUID]) -> dict[UUID, list[MachineRow]]:
     """The machines of each instance, in order."""
     found: dict[UUID, list[MachineRow]] = {each: [] for each in instance_ids}
-    for machine in make_rows(MachineRow, await pool.fetch(OF_INSTANCES, instance_ids)):
+    for machine in make_rows(MachineRow, await pool.fetch_by_keys(OF_INSTANCES, instance_ids)):
         found[machine.instance_id].append(machine)
     return found
 

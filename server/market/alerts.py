@@ -150,7 +150,7 @@ async def delete_alert(session: AsyncSession, alert_id: UUID, *, project_id: UUI
 
 
 async def get_alerts(pool: RawPool, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, MarketAlertRow]:
-    return {row.id: row for row in make_rows(MarketAlertRow, await pool.fetch(BY_IDS, ids, project_id))}
+    return {row.id: row for row in make_rows(MarketAlertRow, await pool.fetch_by_keys(BY_IDS, ids, project_id))}
 
 
 async def prune_alerts(pool: RawPool, *, older_than: timedelta, limit: int) -> int:

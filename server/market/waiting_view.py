@@ -87,10 +87,10 @@ async def read_waits(pool: RawPool, operation_ids: Sequence[UUID], *, project_id
             blocked_by=_blocker(row["blocked_by"], None if row["is_host_full"] else row["is_cheap"]),
             last_polled_at=row["last_polled_at"],
         )
-        for row in await pool.fetch(READ, operation_ids, project_id)
+        for row in await pool.fetch_by_keys(READ, operation_ids, project_id)
     }
     if found:
-        for row in await pool.fetch(READ_OFFERS, list(found), project_id):
+        for row in await pool.fetch_by_keys(READ_OFFERS, list(found), project_id):
             if row["operation_id"] in found:
                 offer = WaitedOffer(row["region"], row["mode"], row["price_e5"], row["last_available_at"])
                 found[row["operation_id"]].offers.append(offer)

@@ -33,7 +33,7 @@ SAVE = text(f"""
 async def read_results(database: Database, instance_ids: Sequence[UUID]) -> dict[UUID, list[ProbeRow]]:
     """Results by instance, ordered by port, for queries."""
     grouped: dict[UUID, list[ProbeRow]] = {instance_id: [] for instance_id in instance_ids}
-    for row in make_rows(ProbeRow, await database.raw.fetch(READ, instance_ids)):
+    for row in make_rows(ProbeRow, await database.raw.fetch_by_keys(READ, instance_ids)):
         grouped[row.instance_id].append(row)
     return grouped
 

@@ -190,7 +190,7 @@ async def delete_budget(session: AsyncSession, budget_id: UUID, *, project_id: U
 
 
 async def get_budgets(pool: RawPool, ids: Sequence[UUID], *, by: Caller) -> dict[UUID, BudgetRow]:
-    rows = make_rows(BudgetRow, await pool.fetch(BY_IDS, ids, by.project_id))
+    rows = make_rows(BudgetRow, await pool.fetch_by_keys(BY_IDS, ids, by.project_id))
     return {row.id: row for row in rows if is_shown(row, by)}
 
 

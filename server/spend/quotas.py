@@ -99,7 +99,7 @@ async def _refuse_too_many(session: AsyncSession, draft: QuotaDraft, project_id:
 
 
 async def get_quotas(pool: RawPool, ids: Sequence[UUID], *, by: Caller) -> dict[UUID, QuotaRow]:
-    rows = make_rows(QuotaRow, await pool.fetch(BY_IDS, ids, by.project_id))
+    rows = make_rows(QuotaRow, await pool.fetch_by_keys(BY_IDS, ids, by.project_id))
     return {row.id: row for row in rows if is_shown(row, by)}
 
 

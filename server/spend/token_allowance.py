@@ -40,6 +40,6 @@ async def read_allowances(
     pool: RawPool, token_ids: Sequence[UUID]
 ) -> dict[UUID, tuple[BudgetRow | None, QuotaRow | None]]:
     """The oldest budget and the quota of each token."""
-    budgets = {row.token_id: row for row in make_rows(BudgetRow, await pool.fetch(BUDGETS, token_ids))}
-    quotas = {row.token_id: row for row in make_rows(QuotaRow, await pool.fetch(QUOTAS, token_ids))}
+    budgets = {row.token_id: row for row in make_rows(BudgetRow, await pool.fetch_by_keys(BUDGETS, token_ids))}
+    quotas = {row.token_id: row for row in make_rows(QuotaRow, await pool.fetch_by_keys(QUOTAS, token_ids))}
     return {id: (budgets.get(id), quotas.get(id)) for id in token_ids}

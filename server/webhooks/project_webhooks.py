@@ -101,7 +101,7 @@ async def disable(session: AsyncSession, delivery: Delivery) -> None:
 
 
 async def get_webhooks(database: Database, ids: Sequence[UUID], *, project_id: UUID) -> dict[UUID, ProjectWebhookRow]:
-    records = await database.raw.fetch(BY_IDS, ids, project_id)
+    records = await database.raw.fetch_by_keys(BY_IDS, ids, project_id)
     return {row.id: row for row in make_rows(ProjectWebhookRow, records)}
 
 

@@ -38,7 +38,7 @@ async def get_deliveries(database: Database, ids: Sequence[UUID], *, by: Caller)
 async def attempts_of(database: Database, delivery_ids: Sequence[UUID]) -> dict[UUID, list[DeliveryAttemptRow]]:
     """Attempts by delivery, in order."""
     grouped: dict[UUID, list[DeliveryAttemptRow]] = {delivery_id: [] for delivery_id in delivery_ids}
-    for row in make_rows(DeliveryAttemptRow, await database.raw.fetch(ATTEMPTS, delivery_ids)):
+    for row in make_rows(DeliveryAttemptRow, await database.raw.fetch_by_keys(ATTEMPTS, delivery_ids)):
         grouped[row.delivery_id].append(row)
     return grouped
 

@@ -70,10 +70,10 @@ async def by_ids(
 ) -> Mapping[UUID, InstanceRow]:
     """The rows have only these columns and the id."""
     text, model, json_places = select_by_ids(frozenset(columns))
-    values: list[Any] = [ids, by.project_id]
+    values: list[Any] = [by.project_id]
     if by.owner_id is not None:
         text, values = f"{text} AND owner_token_id = $3", [*values, by.owner_id]
-    rows = _rows(model, json_places, await database.raw.fetch(text, *values))
+    rows = _rows(model, json_places, await database.raw.fetch_by_keys(text, ids, *values))
     return {row.id: row for row in rows}
 
 

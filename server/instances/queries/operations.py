@@ -55,10 +55,10 @@ async def read_in(session: AsyncSession, operation_id: UUID, *, by: Caller) -> O
 
 
 async def get_operations(database: Database, ids: Sequence[UUID], *, by: Caller) -> dict[UUID, OperationRow]:
-    statement, values = BY_IDS, [ids, by.project_id]
+    statement, values = BY_IDS, [by.project_id]
     if by.owner_id is not None:
         statement, values = f"{BY_IDS} AND {OF_OWNER.format('$3')}", [*values, by.owner_id]
-    records = await database.raw.fetch(statement, *values)
+    records = await database.raw.fetch_by_keys(statement, ids, *values)
     return {row.id: row for row in make_rows(OperationRow, records)}
 
 
@@ -66,14 +66,14 @@ async def open_operations(
     database: Database, instance_ids: Sequence[UUID], *, project_id: UUID
 ) -> dict[UUID, OperationRow]:
     """The open operation, by instance."""
-    records = await database.raw.fetch(OPEN, instance_ids, project_id)
+    records = await database.raw.fetch_by_keys(OPEN, instance_ids, project_id)
     return {row.instance_id: row for row in make_rows(OperationRow, records)}
 
 
 async def attempts_by_operation(database: Database, ids: Sequence[UUID]) -> dict[UUID, list[AttemptRow]]:
     """In order."""
     grouped: dict[UUID, list[AttemptRow]] = {operation_id: [] for operation_id in ids}
-    for row in make_rows(AttemptRow, await database.raw.fetch(ATTEMPTS, ids)):
+    for row in make_rows(AttemptRow, await database.raw.fetch_by_keys(ATTEMPTS, ids)):
         grouped[row.operation_id].append(row)
     return grouped
 
@@ -83,7 +83,7 @@ async def newest_operations(
 ) -> dict[UUID, list[OperationRow]]:
     """The newest of each instance, newest first."""
     grouped: dict[UUID, list[OperationRow]] = {instance_id: [] for instance_id in instance_ids}
-    for row in make_rows(OperationRow, await database.raw.fetch(NEWEST, instance_ids, project_id, first)):
+    for row in make_rows(OperationRow, await database.raw.fetch_by_keys(NEWEST, instance_ids, project_id, first)):
         grouped[row.instance_id].append(row)
     return grouped
 

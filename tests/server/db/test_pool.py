@@ -180,3 +180,21 @@ async def test_closing_ends_what_is_not_given_back(making: Making, monkeypatch: 
     async with pool.acquire() as connection:
         await pool.close()
         assert connection.is_closed()
+
+
+async def test_the_plan_of_a_look_up_by_keys_is_kept_for_one_key_and_for_many(making: Making):
+    pool = RawPool(making, size=1, timeout=timedelta(seconds=30))
+    await pool.execute("CREATE TABLE thing (id uuid PRIMARY KEY, number int)")
+    await pool.execute("INSERT INTO thing SELECT gen_random_uuid(), n FROM generate_series(1, 10000) AS n")
+    await pool.execute("ANALYZE thing")
+    ids = [row["id"] for row in await pool.fetch("SELECT id FROM thing LIMIT 50")]
+
+    for keys in [ids[:1], ids] * 12:
+        found = await pool.fetch_by_keys("SELECT id FROM thing WHERE id = ANY($1::uuid[]) AND number > $2", keys, 0)
+        assert {row["id"] for row in found} == set(keys)
+
+    plans = await pool.fetch(
+        "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE '%number > $2'"
+    )
+    assert [tuple(each) for each in plans] == [(7, 5), (7, 5)]  # the first five executions are always planned anew
+    await pool.close()
