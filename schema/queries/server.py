@@ -11,9 +11,8 @@ from schema.permissions import query
 from schema.queries.node import MAX_NODES
 from schema.queries.operations import MAX_AWAIT_TIMEOUT
 from schema.selection import selected_names
-from schema.types.server import DatabaseInfo, EventLogInfo, ProviderInfo, ServerFeatures, ServerInfo, ServerLimits
+from schema.types.server import DatabaseInfo, EventLogInfo, ServerFeatures, ServerInfo, ServerLimits
 from schema.types.token import Project, Token, Viewer
-from server.conversion import convert
 from server.events.event import Cursor
 from server.instances.queries.bulk import INSTANCES_MAX
 from server.server_info import ClusterStatus
@@ -52,17 +51,12 @@ async def _read(context: Context) -> ServerInfo:
 def _shown(context: Context, standing: ClusterStatus) -> ServerInfo:
     services = context.services
     facts, settings = services.server_info, services.settings
-    provider = facts.provider
     return ServerInfo(
+        facts=facts,
+        cluster=standing,
         version=facts.version,
         started_at=facts.started_at,
         uptime=facts.uptime,
-        provider=convert(
-            ProviderInfo,
-            provider,
-            suspended=list(provider.suspended),
-            calls_per_minute=standing.calls_per_minute,
-        ),
         database=DatabaseInfo(kind=facts.database_kind, version=standing.database_version),
         event_log=EventLogInfo(
             head="" if standing is NOT_READ else context.state_cursor(standing.head),

@@ -7,6 +7,7 @@ import strawberry
 from schema.context import Info
 from schema.enums import described
 from server import server_info
+from server.conversion import convert
 
 described(
     server_info.BreakerState,
@@ -85,12 +86,22 @@ class Setting:
     value: str = strawberry.field(description="Value, such as 30s.")
 
 
+def _provider(self: "ServerInfo") -> ProviderInfo:
+    status = self.facts.provider
+    calls_per_minute = self.cluster.calls_per_minute
+    return convert(ProviderInfo, status, suspended=list(status.suspended), calls_per_minute=calls_per_minute)
+
+
 @strawberry.type(description="The server process and its dependencies.")
 class ServerInfo:
+    """The provider's state is read when it is selected."""
+
+    facts: strawberry.Private[server_info.ServerInfo]
+    cluster: strawberry.Private[server_info.ClusterStatus]
     version: str = strawberry.field(description="Pilotlight's version, such as 0.2.0.")
     started_at: datetime = strawberry.field(description="Start time of this process.")
     uptime: timedelta = strawberry.field(description="Time since the start.")
-    provider: ProviderInfo = strawberry.field(description="Connection to the provider.")
+    provider: ProviderInfo = strawberry.field(resolver=_provider, description="Connection to the provider.")
     database: DatabaseInfo = strawberry.field(description="The database.")
     event_log: EventLogInfo = strawberry.field(description="The event log.")
     workers: int = strawberry.field(
