@@ -1,9 +1,13 @@
 """The schema: Query, Mutation and Subscription."""
 
+from functools import lru_cache
+
 import strawberry
 from strawberry.schema.config import StrawberryConfig
+from strawberry.schema.name_converter import NameConverter
 from strawberry.types import get_object_definition
 from strawberry.types.base import StrawberryObjectDefinition
+from strawberry.utils.str_converters import to_camel_case
 
 from schema.audit import Audited
 from schema.error_masking import ErrorMasking
@@ -102,6 +106,16 @@ for _field in get_object_definition(Mutation, strict=True).fields:
     _field.extensions.append(Audited())
 
 
+_camel_case = lru_cache(maxsize=2000)(to_camel_case)
+
+
+class _Names(NameConverter):
+    """Remembers names: Strawberry asks for that of every argument in every request."""
+
+    def apply_naming_config(self, name: str) -> str:
+        return _camel_case(name)
+
+
 class PilotlightSchema(ErrorMasking, strawberry.Schema):
     """Masks unexpected errors and prints sorted."""
 
@@ -119,7 +133,7 @@ def _build(*, is_sorted: bool) -> PilotlightSchema:
         mutation=Mutation,
         subscription=Subscription,
         types=ALL_ERRORS,
-        config=StrawberryConfig(scalar_map=SCALARS, sort_schema=is_sorted),
+        config=StrawberryConfig(scalar_map=SCALARS, sort_schema=is_sorted, name_converter=_Names()),
     )
     for each in built.schema_converter.type_map.values():
         if isinstance(each.definition, StrawberryObjectDefinition) and each.definition.is_input:

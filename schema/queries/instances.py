@@ -18,7 +18,7 @@ from server.db import tables
 from server.errors import NotFound
 from server.instances.drafts import name_problems
 from server.instances.provider.reader import READER_COLUMNS
-from server.instances.queries import fast_page
+from server.instances.queries import fast_page, instances
 
 
 @strawberry.type
@@ -53,13 +53,14 @@ class InstanceQueries:
         first: First = 50,
         after: After = None,
     ) -> InstanceConnection:
-        wanted = (filter or InstanceFilter()).to_domain(info.context.caller)
+        caller = info.context.caller
+        wanted = instances.InstanceFilter(owner_id=caller.owner_id) if filter is None else filter.to_domain(caller)
         order = order_by or InstanceOrderBy()
         size = check_first(first)
         place = None if after is None else parse_order_cursor(after, order.name, order.kind)
         rows = await fast_page.page(
             info.context.services.database,
-            project_id=info.context.caller.project_id,
+            project_id=caller.project_id,
             wanted=wanted,
             first=size + 1,
             after=place,

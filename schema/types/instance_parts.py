@@ -197,7 +197,8 @@ def _ready_timeout(row: tables.InstanceLike, *_: Any) -> timedelta | None:
     return None if seconds is None else timedelta(seconds=seconds)
 
 
-_MACHINE = ("status", "novita_id", "novita_status")
+_BILLED = ("status", "novita_status")
+_MACHINE = ("novita_id", *_BILLED)
 _SEEN = ("status", "status_reason", "status_since", "novita_id", "observed_at")
 _LIFETIME = ("lifetime_due_at", "lifetime_action", "lifetime_reason", *steps.COLUMNS)
 
@@ -215,8 +216,8 @@ DERIVED: dict[str, Derived] = {
     "labels": Derived(("labels",), lambda row, _, __: pairs(row.labels)),
     "ready_timeout": Derived(("ready_timeout_seconds",), _ready_timeout),
     "billing_mode": Derived(("billing_mode",), lambda row, _, __: BillingMode.of(row.billing_mode)),
-    "is_billed": Derived(_MACHINE, lambda row, _, __: is_billed(row.status, row.novita_status)),
-    "price_per_hour": Derived((*_MACHINE, "price_per_hour_e5"), _price_per_hour),
+    "is_billed": Derived(_BILLED, lambda row, _, __: is_billed(row.status, row.novita_status)),
+    "price_per_hour": Derived((*_BILLED, "price_per_hour_e5"), _price_per_hour),
     "running_price_per_hour": Derived(("price_per_hour_e5",), lambda row, _, __: Money.of(row.price_per_hour_e5)),
     "endpoints": Derived(("endpoints",), _endpoints),
     "exit": Derived(("exit_code", "exit_message"), _exit),

@@ -216,7 +216,7 @@ def shape_of(wanted: InstanceFilter) -> InstanceFilter:
     given: dict[str, Any] = {name: _SHAPES[name] for name in FILTER_PARAMETERS if getattr(wanted, name) not in _ABSENT}
     if InstanceStatus.DELETED in wanted.statuses:
         given["statuses"] = (InstanceStatus.DELETED,)  # only then the statement includes deleted instances
-    return replace(wanted, **given)
+    return replace(wanted, **given) if given else wanted
 
 
 _ABSENT = (None, ())
