@@ -134,7 +134,8 @@ async def main(seconds: float, only: list[str]) -> bool:
             for name in ("one instance", "same page"):
                 await tails(name, cases[name], peers[OURS], token, max(seconds, 2), report)
         if not only or "two" in only:
-            await two_processes(cases["dashboard page"], peers[OURS], await serve("second"), token, seconds, report)
+            apis = peers[OURS], await serve("second")
+            await two_processes(cases["dashboard page"], apis, primary, token, seconds, report)
         if not only or "fan-out" in only:
             await fan_out(primary, report)
         failed = [text for text, is_kept in report.lines if not is_kept]
@@ -239,18 +240,39 @@ async def tails(name: str, case: Case, ours: Peer, token: str, seconds: float, r
     report.add(f"{name}, p99 of p50 at 32 at once", best[0], 3.0)
 
 
-async def two_processes(case: Case, ours: Peer, second: Peer, token: str, seconds: float, report: Report) -> None:
-    """The client and PostgreSQL are on the same processors, so what they take limits the ratio."""
+async def two_processes(
+    case: Case, apis: tuple[Peer, Peer], primary: PostgresServer, token: str, seconds: float, report: Report
+) -> None:
+    """The client and PostgreSQL are on the same processors, so what they take limits the ratio: it is printed."""
+    assert primary.process is not None
+    server, client = psutil.Process(primary.process.pid), psutil.Process()
+
+    def spent() -> list[float]:
+        parts = [each.process for each in apis], server.children(recursive=True), [client]
+        return [sum(map(_cpu, part)) for part in parts]
+
     rates: dict[int, list[float]] = {1: [], 2: []}
+    used: list[list[float]] = []
     for number in range(ROUNDS + 1):
-        for urls in ([ours.url], [ours.url, second.url]):
-            began = time.perf_counter()
+        for urls in ([apis[0].url], [each.url for each in apis]):
+            began, before = time.perf_counter(), spent()
             done = await send_for(seconds, urls, token, case.bodies(), connections=32)
             if number:
                 rates[len(urls)].append(len(done) / (time.perf_counter() - began))
+                used.append([(now - then) / len(done) * 1000 for now, then in zip(spent(), before, strict=True)])
     one, two = median(rates[1]), median(rates[2])
     print(f"{case.name}: one API process {one:,.0f}/s, two {two:,.0f}/s")
+    api, postgres, client_cpu = map(median, zip(*used, strict=True))
+    print(f"CPU of a request: the API {api:.2f} ms, PostgreSQL {postgres:.2f} ms, the client {client_cpu:.2f} ms;")
+    print(f"two processors allow at most {2 * api / (api + postgres + client_cpu):.2f} times the rate of one process")
     report.add(f"{case.name}, two API processes of one", two / one, 1.6, at_least=True)
+
+
+def _cpu(process: psutil.Process) -> float:
+    try:
+        return sum(process.cpu_times()[:2])
+    except psutil.NoSuchProcess:  # a background worker of PostgreSQL that has ended
+        return 0.0
 
 
 async def fan_out(primary: PostgresServer, report: Report) -> None:
