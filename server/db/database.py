@@ -301,7 +301,12 @@ def _close_on_invalidation(connection: AdaptedConnection, _record: object, _erro
     SQLAlchemy alone waits two seconds: a worker that lost its lease would still run jobs that other workers start.
     """
     with contextlib.suppress(MissingGreenlet, *DATABASE_ERRORS):  # closed by the garbage collector; closed already
-        connection.run_async(lambda driver: driver.close(timeout=CLOSE_TIMEOUT))
+        connection.run_async(_close)
+
+
+async def _close(driver: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """In a task of its own: until Python 3.11.2, a timeout in a cancelled task raises CancelledError."""
+    await asyncio.create_task(driver.close(timeout=CLOSE_TIMEOUT))
 
 
 @asynccontextmanager
