@@ -3,7 +3,7 @@
 import io
 import subprocess
 import sys
-import tarfile
+import zipfile
 from pathlib import Path
 
 from tests.support.processes import ROOT
@@ -18,11 +18,12 @@ def previous_release(folder: Path) -> str | None:
     added = _git("log", "--format=%H", "--diff-filter=A", "--", following).decode().split()
     if not added:
         return None
-    archive = _git("archive", "--format=tar", f"{added[-1]}^")
+    archive = _git("archive", "--format=zip", f"{added[-1]}^")
     if not archive:
         return None
-    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-        packed.extractall(folder, filter="data")
+    # Not a tar: before Python 3.11.4, tarfile has no `filter`, and newer ones ask for it.
+    with zipfile.ZipFile(io.BytesIO(archive)) as packed:
+        packed.extractall(folder)
     return f"{added[-1]}^"
 
 
