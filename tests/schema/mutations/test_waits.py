@@ -42,6 +42,8 @@ async def set_stock(api: Api, free: int) -> None:
         at = await world.value("SELECT clock_timestamp()")
         await record_regions(session, await world.novita.clusters(), at=at)
         await tape.record_poll(session, SPOT, products, at=at)
+    # The API reads the tape again when a notification tells it to, which may be later than the next request.
+    await api.server.runtime.catalog.forget_products()
 
 
 async def create(api: Api, name: str, *, token: str | None = None, **fields: Any) -> dict[str, Any]:
