@@ -1,5 +1,11 @@
 # One short command each, from a clean clone with nothing but Python 3.11 or newer and pip.
-PYTHON ?= python3
+# A Python that was compiled without optimisation, as pyenv does, is a fifth slower in everything; a distribution's own is
+# never, though not each of them says so in CONFIG_ARGS. Another one: make PYTHON=python3.12 ...
+IS_SLOW := import sys, sysconfig; \
+  sys.exit(sys.base_prefix == "/usr" or "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""))
+IS_NEW_ENOUGH := import sys, venv; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell { python3 -c '$(IS_SLOW)' && /usr/bin/python3 -c '$(IS_NEW_ENOUGH)' && echo /usr/bin/python3; } 2> /dev/null || \
+  echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
@@ -249,9 +255,11 @@ clean: ## Remove what these commands made (not the data in .pilotlight)
 $(VENV)/.ready: pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("Pilotlight needs Python 3.11 or newer; say which: make PYTHON=python3.12 ...") \
 	  if sys.version_info < (3, 11) else None'
-	@echo "Installing into $(VENV): once, and again when requirements.lock changes"
+	@echo "Installing into $(VENV), with $(PYTHON): once, and again when requirements.lock changes"
 	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
-	@test -x $(BIN)/uv || $(PYTHON) -m pip -q --disable-pip-version-check --python $(BIN)/python install uv==$(UV_VERSION)
+	@# Debian's Python may have no pip: any other's can install into the environment.
+	@test -x $(BIN)/uv || for python in $(PYTHON) python3; do $$python -m pip --version > /dev/null 2>&1 && break; done; \
+	  test -x $(BIN)/uv || $$python -m pip -q --disable-pip-version-check --python $(BIN)/python install uv==$(UV_VERSION)
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --require-hashes -r requirements.lock
 	@VIRTUAL_ENV=$(VENV) $(BIN)/uv pip install -q --no-deps --no-build-isolation -e .
 	@# Compiles what a start imports; where PYTHONDONTWRITEBYTECODE is set, every start would do that again.
