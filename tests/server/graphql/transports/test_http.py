@@ -209,7 +209,7 @@ async def test_healthz_and_readyz_answer_without_a_token(api: Api):
     async with api.server.http.get(f"http://{api.server.address}/healthz") as response:
         assert (response.status, await response.json()) == (200, {"status": "alive"})
     async with api.server.http.get(f"http://{api.server.address}/readyz") as response:
-        assert response.status == 200
+        assert response.status == 200, await response.text()
         checks = (await response.json())["checks"]
         assert {name: checks[name] for name in ("database", "migrations", "events", "provider")} == {
             "database": "ok",
