@@ -31,10 +31,13 @@ help: ## List these commands
 up: $(VENV)/.ready ## Run everything: database, simulator, API, workers (ARGS="--port 0 --home DIR")
 	@BUILD_PAGES=$${BUILD_PAGES:-on} exec $(BIN)/pilotlight up $(ARGS)
 
-test: check tests ## Everything that CI runs: lint, types, contracts, schema, deployment files, tests
+test: $(VENV)/.installed ## Everything that CI runs: lint, types, contracts, schema, deployment files, tests
+	@$(MAKE) --no-print-directory --keep-going -j 2 tests beside; code=$$?; cat $(VENV)/check.log; exit $$code
 
-check: $(VENV)/.installed
-	@$(MAKE) --no-print-directory -j 2 lint types contracts schema-check deploy-check
+beside: $(VENV)/.installed  # the checks while the tests run, which leave CPU unused; shown when both have ended
+	@$(MAKE) --no-print-directory --keep-going check > $(VENV)/check.log 2>&1
+
+check: lint types contracts schema-check deploy-check
 
 lint: $(VENV)/.installed ## Style and mistakes
 	$(BIN)/ruff check .
