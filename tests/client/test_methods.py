@@ -152,11 +152,14 @@ async def test_a_refusal_is_raised_with_every_reason_and_path(client: AsyncPilot
     }
 
 
-async def test_a_refusal_has_the_fields_of_its_type(client: AsyncPilotlight):
+async def test_a_refusal_has_the_fields_of_its_type(client: AsyncPilotlight, running: Up):
+    simulator = running.ready["simulatorUrl"]
+    await control(simulator, "faults", {"faults": [{"kind": "latency", "seconds": 3}]})  # the create is still open
     accepted = await client.create(name=new_name(), product=PRODUCT, image="nginx")
 
     with pytest.raises(Refused) as refused:
         await client.stop(accepted.instance.id)
+    await control(simulator, "faults", {"faults": []})
 
     (error,) = refused.value.errors
     assert isinstance(error, OperationInProgress)
