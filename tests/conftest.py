@@ -13,7 +13,7 @@ import structlog
 
 from server.db.database import Database
 from server.db.notify import Notifier
-from tests.support import homes, postgres
+from tests.support import homes, postgres, scratch
 from tests.support.api import api, server
 from tests.support.databases import DatabaseMaker, RowDeleter
 from tests.support.kept import KeptConnections
@@ -44,10 +44,14 @@ def status_guard(installed_status_guard: StatusGuard) -> Iterator[StatusGuard]:
 def pytest_configure(config: pytest.Config) -> None:
     """Let processes of tests be interrupted: a shell starts what runs in the background with SIGINT ignored.
 
+    Temporary folders are in memory, those of all test processes in one that the first of them makes.
+
     TEST_DATABASE=container: one container for all test processes, started by the one without `workerinput`.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not hasattr(config, "workerinput") and (remove := scratch.use_memory()):
+        config.add_cleanup(remove)
     # As the product does: structlog's own tracebacks, with the locals of every frame, block the event loop for seconds
     # on a busy machine, and the database ends transactions that are open meanwhile.
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
