@@ -11,7 +11,7 @@ import structlog
 from server.cache.cache import Cache
 from server.cache.dated import Dated, DatedCache
 from server.cache.registry import Caches
-from server.catalog.conclusions import Conclusions
+from server.catalog.derived import DerivedValues
 from server.errors import NovitaError
 from server.novita.client import NovitaClient
 from server.novita.models import Cluster, Network, Product, ProviderPage, RegistryAuth, Template
@@ -105,7 +105,7 @@ class Catalog:
         self._products: DatedCache[Products] = caches.dated(
             "products", Products, ttl=product_ttl, stale_for=stale_for, max_size=500
         )
-        self.conclusions = Conclusions(self._regions, self._products, ttl=product_ttl)
+        self.derived = DerivedValues(self._regions, self._products, ttl=product_ttl)
         # Templates have environment variables, and those may be secrets.
         self._templates: DatedCache[Template] = caches.dated(
             "templates", Template, ttl=template_ttl, stale_for=stale_for, max_size=1000, is_secret=True

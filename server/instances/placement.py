@@ -110,8 +110,8 @@ async def place(catalog: Catalog, requirements: Requirements) -> Placement:
     REGION_ORDER: region by region in the caller's order; within one, spot before on demand. PRICE: spot in all regions,
     then on demand in all regions, by price; regions that do not offer the product are left out if another does.
     """
-    version = catalog.conclusions.version
-    known: Placement | None = catalog.conclusions.get(requirements)
+    version = catalog.derived.version
+    known: Placement | None = catalog.derived.get(requirements)
     if known is not None:
         return known
     places = await _places(catalog, requirements)
@@ -128,7 +128,7 @@ async def place(catalog: Catalog, requirements: Requirements) -> Placement:
         is_stale=any(each.is_stale for each in listings),
     )
     if not placement.is_stale:
-        catalog.conclusions.put(requirements, placement, version=version)
+        catalog.derived.put(requirements, placement, version=version)
     return placement
 
 

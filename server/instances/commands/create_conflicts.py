@@ -69,8 +69,8 @@ class Question:
 class ConflictLookup:
     """One per batcher of creates.
 
-    A project whose last create collided with nothing, and that has no rules, is expected to be so again. Whoever
-    relies on that asks the same question in the statement that writes the create.
+    A project whose last create collided with nothing, and that has no rules, is expected to be so again. A
+    create that relies on that has the same question asked by the statement that writes it.
     """
 
     def __init__(self, database: Database) -> None:

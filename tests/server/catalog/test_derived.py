@@ -1,10 +1,10 @@
-"""What is concluded from cached lists holds until one of them changes."""
+"""A value that is derived from cached lists is kept until one of them changes."""
 
 from datetime import timedelta
 
 from server.cache.dated import DatedCache
 from server.cache.registry import Caches
-from server.catalog.conclusions import Conclusions
+from server.catalog.derived import DerivedValues
 from server.enums import Billing
 from server.instances.placement import Requirements, place
 from tests.support.world import RTX, SINGAPORE, World
@@ -20,41 +20,41 @@ async def load() -> str:
     return "dear"
 
 
-async def test_a_conclusion_holds_until_a_list_changes():
+async def test_a_derived_value_is_kept_until_a_list_changes():
     prices = cache()
-    conclusions = Conclusions(prices, ttl=MINUTE)
+    derived = DerivedValues(prices, ttl=MINUTE)
     await prices.get("GPU", load)
-    conclusions.put("which", "none", version=conclusions.version)
+    derived.put("which", "none", version=derived.version)
 
-    assert conclusions.get("which") == "none"
-    assert conclusions.get("another") is None
+    assert derived.get("which") == "none"
+    assert derived.get("another") is None
     await prices.change("GPU", lambda value: f"{value}er")
-    assert conclusions.get("which") is None
-    conclusions.put("which", "none", version=conclusions.version)
+    assert derived.get("which") is None
+    derived.put("which", "none", version=derived.version)
     await prices.get("another GPU", load)  # takes the place of the first: there is room for one
-    assert conclusions.get("which") is None
-    conclusions.put("which", "none", version=conclusions.version)
+    assert derived.get("which") is None
+    derived.put("which", "none", version=derived.version)
     await prices.clear()
-    assert conclusions.get("which") is None
+    assert derived.get("which") is None
 
 
 async def test_what_was_read_before_a_change_is_not_kept():
     prices = cache()
-    conclusions = Conclusions(prices, ttl=MINUTE)
-    version = conclusions.version
+    derived = DerivedValues(prices, ttl=MINUTE)
+    version = derived.version
     await prices.get("GPU", load)
 
-    conclusions.put("which", "all", version=version)
+    derived.put("which", "all", version=version)
 
-    assert conclusions.get("which") is None
+    assert derived.get("which") is None
 
 
-async def test_lists_that_are_never_kept_lead_to_no_conclusion():
-    conclusions = Conclusions(cache(timedelta(0)), ttl=timedelta(0))
+async def test_nothing_is_derived_from_lists_that_are_never_kept():
+    derived = DerivedValues(cache(timedelta(0)), ttl=timedelta(0))
 
-    conclusions.put("which", "none", version=conclusions.version)
+    derived.put("which", "none", version=derived.version)
 
-    assert conclusions.get("which") is None
+    assert derived.get("which") is None
 
 
 async def test_a_placement_is_evaluated_once_and_again_when_a_product_is_forgotten(world: World):

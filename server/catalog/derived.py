@@ -1,4 +1,4 @@
-"""What was concluded from cached lists: computing it again takes longer than the rest of a lookup."""
+"""Values that are derived from cached lists: computing them again takes longer than the rest of a lookup."""
 
 import time
 from collections.abc import Hashable
@@ -11,7 +11,7 @@ SECONDS = 5.0
 SIZE_MAX = 500
 
 
-class Conclusions:
+class DerivedValues:
     """Values by key, for some seconds and until one of the caches changes.
 
     The time is short beside the TTL, so that the caches are still asked, and replace in time what gets old. With
