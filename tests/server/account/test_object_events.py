@@ -156,6 +156,7 @@ async def test_a_change_made_elsewhere_is_one_event_without_a_caller(api: Api, k
 @every_kind
 async def test_what_is_deleted_elsewhere_is_gone_after_the_grace(api: Api, kind: Kind):
     id = (await create(api, kind, idempotencyKey="k"))[kind.field]["id"]
+    hold_prewarms(api)
     await api.world.work_once()  # the watch of prewarmed images looks on its own: not again for 15 s
     api.world.simulator.world.drop(kind.table, bare(id))
     await reconcile(api)
