@@ -106,7 +106,9 @@ async def main(seconds: float, only: list[str]) -> bool:
         peers = {OURS: await serve(OURS)}
         starlette = _start(stack, [sys.executable, "-m", "bench.reads_starlette", url, str(project_id), token], {})
         peers[STARLETTE] = Peer(STARLETTE, _line(starlette), psutil.Process(starlette.pid))
-        async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as session:
+        # Servers close connections that were idle for long, as while another one starts on a busy machine.
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}, connector=connector) as session:
             rows, cursors = await _all_rows(session, peers[OURS].url)
             if folder is None:
                 print("Mercurius and graphql-yoga are left out: they need node, npm and a registry")
