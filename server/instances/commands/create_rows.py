@@ -159,8 +159,9 @@ class CreateBatcher:
         `CreateInstance`; `wanted`: see `Operation`.
 
         `want` is what it may cost; with `is_guarded` it is admitted against the project's budgets and quotas.
-        `unasked`: conflicts that were not looked for; the statement does, and one of them is a Conflict. Raises Conflict
-        if the name or the key is taken, BudgetExceeded, QuotaExceeded, and asyncpg's error for any other constraint.
+        `unasked`: conflicts that were not looked for; the statement does, and one of them is a Conflict. Raises
+        Conflict if the name or the key is taken, BudgetExceeded, QuotaExceeded, and asyncpg's error for any other
+        constraint.
         """
         with span("db.accept") as current:
             share = self.database.shared(FairShare)
