@@ -99,7 +99,7 @@ def test_what_became_of_the_promises(codes: list[int | None], figure: float | No
 
 def test_a_bench_that_hangs_is_stopped_with_all_that_it_started():
     # Both ignore SIGINT.
-    printed, code = run_within(["sh", "-c", "trap '' INT; sleep 600 & echo $!; wait"], 2.0, to_end=0.1)
+    printed, code = run_within(["sh", "-c", "trap '' INT; sleep 600 & echo $!; wait"], 4.0, to_end=0.1)
 
     assert code is None
     assert not psutil.pid_exists(int(printed)) or psutil.Process(int(printed)).status() == psutil.STATUS_ZOMBIE
