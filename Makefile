@@ -34,8 +34,8 @@ up: $(VENV)/.ready ## Run everything: database, simulator, API, workers (ARGS="-
 test: $(VENV)/.installed ## Everything that CI runs: lint, types, contracts, schema, deployment files, tests
 	@$(MAKE) --no-print-directory --keep-going -j 2 tests beside; code=$$?; cat $(VENV)/check.log; exit $$code
 
-beside: $(VENV)/.installed  # the checks while the tests run, which leave CPU unused; shown when both have ended
-	@$(MAKE) --no-print-directory --keep-going check > $(VENV)/check.log 2>&1
+beside: $(VENV)/.installed  # the checks, in what the tests leave of the CPU; shown when both have ended
+	@nice -n 10 $(MAKE) --no-print-directory --keep-going check > $(VENV)/check.log 2>&1
 
 check: lint types contracts schema-check deploy-check
 
