@@ -19,8 +19,8 @@ export NODE_EXTRA_CA_CERTS ?= $(SYSTEM_CERTS)
 ARGS ?=
 TESTS ?= tests
 LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --no-annotate --extra redis --extra otel --extra mcp pyproject.toml
-# Five test processes keep two cores busy: many tests wait for a timeout, a lease or a process that starts.
-WORKERS ?= 5
+# Three test processes keep two cores busy: many tests wait for a timeout, a lease or a process that starts.
+WORKERS ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: $(shell sed -n 's/^\([a-z][a-z-]*\):.*/\1/p' Makefile)  # all of them: none makes a file of its name
