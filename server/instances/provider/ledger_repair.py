@@ -64,14 +64,19 @@ async def look_again(database: Database, novita: NovitaClient, shown: Mapping[st
         if not contradicted:
             break
         await asyncio.sleep(pause)
-        looks = await asyncio.gather(*(_look(database, novita, *each) for each in contradicted))
-        words = {each.id: each.status for each in looks if each is not None}
+        looks = await asyncio.gather(*(_look(database, novita, *each) for each in contradicted), return_exceptions=True)
         looked_at = max(looked_at, len(looks))
+        words = {}
+        for each in looks:
+            if isinstance(each, BaseException):
+                raise each
+            if each is not None:
+                words[each.id] = each.status
     return looked_at
 
 
 async def _look(database: Database, novita: NovitaClient, instance_id: UUID, machine: str) -> ProviderSnapshot | None:
-    """None if it can't be read. What it shows is not written while the row is locked, or was changed since the look."""
+    """What it shows, if that could not be written because the row was locked, or changed since the look."""
     asked_at = now()
     try:
         remote = await novita.instance(machine, priority=CallPriority.POLL)
@@ -81,7 +86,9 @@ async def _look(database: Database, novita: NovitaClient, instance_id: UUID, mac
     try:
         async with database.write() as session:
             instance = await transitions.try_lock(session, instance_id)
-            if instance is not None and instance.novita_id == machine and instance.updated_at < asked_at:
+            if instance is None or instance.updated_at >= asked_at:
+                return snapshot
+            if instance.novita_id == machine:
                 cause = transitions.Cause()
                 await apply_snapshot(session, instance_id, snapshot, machine=machine, asked_at=asked_at, cause=cause)
                 await transitions.repair_entry(session, instance, times=times_of(snapshot))
@@ -89,8 +96,7 @@ async def _look(database: Database, novita: NovitaClient, instance_id: UUID, mac
         if is_database_unavailable(error):
             raise
         log.warning("reconcile.row_failed", instance_id=instance_id, exc_info=error)
-        return None
-    return snapshot
+    return None
 
 
 async def note_seconds(database: Database, novita: NovitaClient, shown: Mapping[str, ProviderSnapshot | None]) -> None:
