@@ -27,14 +27,15 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
-import aiohttp
 import asyncpg
 import orjson
 import psutil
 import uvloop
 
+from bench.reads_client import CallConnection
 from server.auth.tokens import create_token, new_secret
 from server.clock import new_id
 from server.db.database import Database
@@ -114,11 +115,7 @@ async def main(seconds: float, *, with_budget: bool = False) -> bool:
         ready = home / "ready.json"
         api = psutil.Process(_start(stack, [PILOTLIGHT, "serve", "--port", "0", "--ready-file", str(ready)], env).pid)
         graphql_url = await _ready(ready)
-        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-        session = await stack.enter_async_context(
-            aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(limit=0))
-        )
-        caller = Caller(session, graphql_url)
+        caller = Caller(stack, graphql_url, token)
         await caller.create()  # warms the caches and gives the rows to copy
         bare = await Bare.connect(url, stack)
         if with_budget:
@@ -126,7 +123,7 @@ async def main(seconds: float, *, with_budget: bool = False) -> bool:
             # Neither is the first server, which numbers the events of all. PostgreSQL has connections for small pools.
             small = env | {"DATABASE_POOL_SIZE": "10"}
             asks, never_asks = [
-                Caller(session, await _start_beside(stack, home / f"{number}.json", script, small))
+                Caller(stack, await _start_beside(stack, home / f"{number}.json", script, small), token)
                 for number, script in enumerate((RUN, NEVER_ASKS + RUN))
             ]
             is_enough = await compare_budget(guarded, caller, bare, seconds, "with a budget", WANTED_GUARDED)
@@ -149,22 +146,37 @@ async def main(seconds: float, *, with_budget: bool = False) -> bool:
 
 
 class Caller:
-    """Creates over HTTP, and counts what was accepted."""
+    """Creates over HTTP, and counts what was accepted; on as many connections as there are creates at once."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self._session = session
+    def __init__(self, stack: AsyncExitStack, url: str, token: str) -> None:
+        self._stack = stack
         self._url = url
+        self._token = token
+        self._free: list[CallConnection] = []
         self.accepted = 0
 
     async def create(self) -> str:
         body = orjson.dumps({"query": MUTATION, "variables": {"input": {**INPUT, "name": f"bench-{uuid4().hex}"}}})
-        async with self._session.post(self._url, data=body) as response:
-            answer = orjson.loads(await response.read())
+        connection = await self._connection()
+        answer = orjson.loads(await connection.post(body))
+        self._free.append(connection)
         payload = answer["data"]["createInstance"]
         if payload["errors"]:
             raise SystemExit(f"refused: {payload['errors']}")
         self.accepted += 1
         return payload["instance"]["id"]
+
+    async def _connection(self) -> CallConnection:
+        while self._free:
+            connection = self._free.pop()
+            if not connection.is_closed:  # as the server does with those that were idle while the others had their turn
+                return connection
+        to = urlsplit(self._url)
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: CallConnection(self._url, self._token), to.hostname, to.port
+        )
+        self._stack.callback(connection.close)
+        return connection
 
 
 class Bare:
@@ -271,10 +283,9 @@ async def compare_budget(caller: Caller, beside: Caller, bare: Bare, seconds: fl
 
 async def _guarded(url: str, bare: Bare, graphql_url: str, stack: AsyncExitStack) -> Caller:
     """A caller whose project has a budget that is large enough."""
-    headers = {"authorization": f"Bearer {await _token(url, 'guarded')}", "content-type": "application/json"}
+    token = await _token(url, "guarded")
     await bare.execute(BUDGET)
-    session = aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(limit=0))
-    return Caller(await stack.enter_async_context(session), graphql_url)
+    return Caller(stack, graphql_url, token)
 
 
 async def _rate(create: Any, at_once: int, seconds: float) -> float:

@@ -36,14 +36,12 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += data
         if not self._expected:
-            end = self._received.find(b"\r\n\r\n")
-            if end < 0:
+            head = _head_of(self._received)
+            if not head:
                 return
-            head = bytes(self._received[:end]).lower()
             if not head.startswith(b"http/1.1 200"):
                 self._load.refused = bytes(self._received[:500])
-            _, _, length = head.partition(b"content-length:")
-            self._expected = end + 4 + int(length.split(b"\r\n", 1)[0])
+            self._expected = _length(head)
         if len(self._received) >= self._expected:
             now = time.perf_counter()
             self._load.seconds.append(now - self._sent)
@@ -64,6 +62,64 @@ class HttpConnection(asyncio.Protocol):
         self._transport.write(b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
 
 
+class CallConnection(asyncio.Protocol):
+    """One request at a time, for callers that look at each response."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._head = _request_head(url, token)
+        self._received = bytearray()
+        self._response: asyncio.Future[bytes] | None = None
+        self.is_closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    async def post(self, body: bytes) -> bytes:
+        self._response = asyncio.get_running_loop().create_future()
+        self._transport.write(b"%b%d\r\n\r\n%b" % (self._head, len(body), body))
+        return await self._response
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head = _head_of(self._received)
+        if not head or len(self._received) < _length(head) or self._response is None:
+            return
+        if head.startswith(b"http/1.1 200"):
+            self._response.set_result(bytes(self._received[len(head) + 4 :]))
+        else:
+            self._response.set_exception(SystemExit(f"answered {bytes(self._received[:500])!r}"))
+        self._received.clear()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_closed = True
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(SystemExit("the server closed the connection"))
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+def _request_head(url: str, token: str) -> bytes:
+    """All of it but the length of the body."""
+    to = urlsplit(url)
+    return (
+        f"POST {to.path} HTTP/1.1\r\nHost: {to.netloc}\r\nAuthorization: Bearer {token}\r\n"
+        "Content-Type: application/json\r\nContent-Length: "
+    ).encode()
+
+
+def _head_of(received: bytearray) -> bytes:
+    """In lower case; empty while it is not complete."""
+    end = received.find(b"\r\n\r\n")
+    return b"" if end < 0 else bytes(received[:end]).lower()
+
+
+def _length(head: bytes) -> int:
+    """Of the whole response."""
+    _, _, length = head.partition(b"content-length:")
+    return len(head) + 4 + int(length.split(b"\r\n", 1)[0])
+
+
 async def send_for(
     seconds: float, urls: list[str], token: str, bodies: Iterator[bytes], *, connections: int
 ) -> list[float]:
@@ -72,10 +128,7 @@ async def send_for(
     made: list[HttpConnection] = []
     for number in range(connections):
         to = urlsplit(urls[number % len(urls)])
-        head = (
-            f"POST {to.path} HTTP/1.1\r\nHost: {to.netloc}\r\nAuthorization: Bearer {token}\r\n"
-            "Content-Type: application/json\r\nContent-Length: "
-        ).encode()
+        head = _request_head(urls[number % len(urls)], token)
         _, connection = await asyncio.get_running_loop().create_connection(
             lambda head=head: HttpConnection(head, load), to.hostname, to.port
         )
