@@ -58,7 +58,6 @@ class Sample:
     ended: float
     machines: int
     wrong: list[str]
-    wrong_burns: list[str] = field(default_factory=list[str])
 
 
 @dataclass
@@ -69,11 +68,8 @@ class Differences:
     violations: dict[str, str] = field(default_factory=dict[str, str])
 
     def add(self, sample: Sample, reconciles: list[tuple[float, float]]) -> None:
-        self.add_all(sample.wrong, sample, reconciles)
-
-    def add_all(self, wrong: list[str], sample: Sample, reconciles: list[tuple[float, float]]) -> None:
         """`reconciles` are the times at which complete ones began and ended."""
-        present = {STATE_IN_BRACKETS.sub("", words): words for words in wrong}
+        present = {STATE_IN_BRACKETS.sub("", words): words for words in sample.wrong}
         self.since = {key: self.since.get(key, sample.ended) for key in present}
         for key, words in present.items():
             if any(began > self.since[key] and ended < sample.began for began, ended in reconciles):
@@ -102,12 +98,10 @@ class MachineWatch:
         """One sample; False if one of the sides could not be read."""
         reconciles = self._reconciles()
         with contextlib.suppress(*AWAY):
-            sample = await self._sample()
+            sample = await self._sample(reconciles)
             if sample is not None:
                 self.checked += sample.machines
-                self.burns_checked += sample.machines
                 self.differences.add(sample, reconciles)
-                self.burns.add_all(sample.wrong_burns, sample, reconciles)
                 return True
         return False
 
@@ -141,7 +135,9 @@ class MachineWatch:
                     found.append((begun.pop(pid), float(at)))
         return found
 
-    async def _sample(self) -> Sample | None:
+    async def _sample(self, reconciles: list[tuple[float, float]]) -> Sample | None:
+        """The burn rate is compared at once: without the samples during which `fleet` can't show the provider, two
+        short differences of one machine would look like one that lasted."""
         began = time.monotonic()
         async with self._stage.connection() as connection:
             replaced = {row["novita_id"] for row in await connection.fetch(recoveries.REPLACED)}
@@ -155,6 +151,14 @@ class MachineWatch:
             removed = {row[0] for row in await connection.fetch(charges.BEING_REMOVED)}
             facts = await read_facts(connection.fetch)
             disks = {row["novita_id"]: row["requested"] for row in await connection.fetch(DISKS)}
+        # Until the removal is known to be accepted, a machine that is being removed counts.
+        charged = {machine: price for machine, price in charged.items() if machine in known - removed}
+        # One that is not there any more and was not removed was lost: until that is confirmed, it counts.
+        ids = {each["id"] for each in there}
+        counted = {machine: price for machine, price in counted.items() if machine in ids - removed}
+        burns = charges.burn_problems(charged, counted)
+        self.burns.add(Sample(began, time.monotonic(), len(machines), burns), reconciles)
+        self.burns_checked += len(machines)
         checked, wrong = recoveries.crowds(there, owners, replaced)
         self.crowds_checked += checked
         self.crowds |= set(wrong)
@@ -163,13 +167,7 @@ class MachineWatch:
             return None
         self._check_disks(machines, disks)
         wrong = judge(((each["id"], each["name"], each["status"]) for each in machines), facts, visible)
-        # Until the removal is known to be accepted, a machine that is being removed counts.
-        charged = {machine: price for machine, price in charged.items() if machine in known - removed}
-        # One that is not there any more and was not removed was lost: until that is confirmed, it counts.
-        ids = {each["id"] for each in there}
-        counted = {machine: price for machine, price in counted.items() if machine in ids - removed}
-        burns = charges.burn_problems(charged, counted)
-        return Sample(began, time.monotonic(), len(machines), wrong, burns)
+        return Sample(began, time.monotonic(), len(machines), wrong)
 
     def _check_disks(self, machines: list[dict[str, Any]], requested: dict[str, int]) -> None:
         for machine in machines:

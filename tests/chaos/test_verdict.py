@@ -244,10 +244,9 @@ def test_machine_that_counts_at_another_price_than_it_is_charged_is_noticed():
 
 def test_a_wrong_burn_rate_counts_once_it_has_outlived_a_whole_reconcile():
     found = Differences()
-    sample = Sample(1.0, 1.5, 3, [], ["machine m2 is charged at 5 and counts at 0 per hour"])
-    later = Sample(6.0, 6.5, 3, [], sample.wrong_burns)
-    found.add_all(sample.wrong_burns, sample, [])
+    wrong = ["machine m2 is charged at 5 and counts at 0 per hour"]
+    found.add(Sample(1.0, 1.5, 3, wrong), [])
     assert found.violations == {}
 
-    found.add_all(later.wrong_burns, later, [(3.0, 4.1)])
-    assert list(found.violations) == sample.wrong_burns
+    found.add(Sample(6.0, 6.5, 3, wrong), [(3.0, 4.1)])
+    assert list(found.violations) == wrong
