@@ -29,12 +29,20 @@ class CheckView:
     status_since: datetime
     novita_id: str | None
     novita_status: str | None
+    spot_reclaim_at: datetime | None
+    missing_since: datetime | None
+    observed_at: datetime | None
     health_check: dict[str, Any]
     ports: list[Any]
     endpoints: list[Any]
     operation_id: UUID | None
     requested_by: UUID | None
     results: list[ProbeResult]
+
+    @property
+    def known_since(self) -> datetime:
+        """The last time at which the state is known."""
+        return max(self.observed_at or self.status_since, self.status_since)
 
 
 class CheckViews:
@@ -57,6 +65,9 @@ class CheckViews:
                 Instance.status_since,
                 Instance.novita_id,
                 Instance.novita_status,
+                Instance.spot_reclaim_at,
+                Instance.missing_since,
+                Instance.observed_at,
                 Instance.health_check,
                 Instance.ports,
                 Instance.endpoints,
