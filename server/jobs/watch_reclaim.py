@@ -10,7 +10,7 @@ from server.instances import transitions
 from server.instances.provider.drift import apply_snapshot
 from server.instances.provider.snapshot import ProviderSnapshot
 from server.instances.status import UP
-from server.jobs.failures import look_later
+from server.jobs.failures import wait_for_provider
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.novita.transport.concurrency import CallPriority
 from server.queue.handler import Again, Done, Outcome
@@ -41,7 +41,7 @@ async def watch_reclaim(work: WatchReclaim, ctx: JobContext) -> Outcome:
             return Again(after=POLL_INTERVAL_MAX)
         snapshot = None
     except NovitaError as error:
-        return look_later(error, since=due, ctx=ctx)
+        return wait_for_provider(error, now() - due, longest=POLL_INTERVAL_MAX)
     async with ctx.write() as session:
         cause, machine = transitions.Cause(), instance.novita_id
         await apply_snapshot(session, instance.id, snapshot, machine=machine, asked_at=asked_at, cause=cause)

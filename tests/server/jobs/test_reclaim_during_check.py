@@ -9,6 +9,7 @@ from server.enums import Billing, InstanceStatus
 from server.instances.drafts import Port
 from server.instances.recovery.spec import Recovery
 from server.probes.plan import HealthCheckDraft
+from server.simulator import lifecycle
 from tests.server.jobs.test_check_health import health_events, mode, rounds
 from tests.server.recovery.test_recovery import SAME_ONLY, reclaim, recovered, see
 from tests.support.aging import age_all
@@ -99,3 +100,23 @@ async def test_machine_that_runs_after_all_is_checked_again(world: World):
 
     row = await world.instance(instance_id)
     assert (row["status"], row["novita_status"], row["missing_since"]) == (S.READY, "running", None)
+
+
+async def test_watch_of_a_reclaim_waits_as_long_as_the_provider_can_not_be_read(world: World):
+    await world.configure(provider_max_wait=timedelta(milliseconds=1))
+    accepted = await world.create("one", billing=Billing.SPOT)
+    await world.work_until_status(accepted.instance.id, S.READY)
+    (machine,) = world.machines()
+    lifecycle.reclaim(world.simulator.world, machine, notice=3600)
+    await see(world)
+    reclaimed_at = (await world.instance(accepted.instance.id))["spot_reclaim_at"]
+    assert reclaimed_at is not None
+    world.simulator.world.clock.set_now(world.simulator.world.clock.now() + 3700)
+    world.outage()
+    await world.execute("UPDATE instance SET spot_reclaim_at = now() - interval '2 min'")
+
+    await rounds(world, 6)
+
+    assert tuple(await world.one(WAITING_JOB, "WATCH_RECLAIM")) == ("WAITING", 0)
+    world.faults()
+    await world.work_until_status(accepted.instance.id, S.EXITED)
