@@ -20,7 +20,7 @@ from server.observe import metrics
 from server.queue.enqueue import enqueue
 from server.queue.kinds import MonitorInstance, MonitorStartup, RemoveMachine
 from server.spend import ledger
-from server.spend.ledger import MachineTimes
+from server.spend.machine_times import MachineTimes
 
 S = InstanceStatus
 REMOVED = "removed"  # the provider's word
@@ -281,6 +281,9 @@ async def note_seen(session: AsyncSession, machine: Machine, word: str, times: M
             await ledger.begin_second(session, machine.instance_id, machine.novita_id, at=began_at, is_missed=True)
         removed_at = machine.removal_sent_at if word in REMOVAL else None  # its response would have ended the entry
         await ledger.end_machine(session, machine.instance_id, machine.novita_id, at=stopped_at or removed_at)
+    elif times.run_began_at is not None:  # as `ledger.begin_unknown`
+        began_at = times.run_began_at
+        await ledger.begin_second(session, machine.instance_id, machine.novita_id, at=began_at, is_missed=True)
 
 
 async def note_missing(session: AsyncSession, machine: Machine) -> timedelta:

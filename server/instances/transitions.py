@@ -26,7 +26,8 @@ from server.probes.verdict import health_of, results_to_json
 from server.queue.enqueue import enqueue
 from server.queue.kinds import WatchReclaim
 from server.spend import ledger
-from server.spend.ledger import NO_TIMES, CostBasis, MachineTimes
+from server.spend.ledger import CostBasis
+from server.spend.machine_times import NO_TIMES, MachineTimes
 from server.volumes import attach
 
 EVENT_OF: dict[InstanceStatus, EventType] = {
@@ -161,6 +162,7 @@ async def update(
     if not changes:
         if observed:
             await session.execute(sql_update(Instance).where(Instance.id == instance_id).values(**observed))
+        await ledger.begin_unknown(session, instance, times=times)
         return instance
     reclaim_at = instance.spot_reclaim_at
     changed = await _write(session, instance, changes | observed, times=times)
@@ -264,13 +266,12 @@ async def lock(session: AsyncSession, instance_id: UUID) -> Instance:
     held: dict[UUID, Instance] = session.info.setdefault(LOCKED, {})
     if instance_id in held:
         return held[instance_id]
-    result = await session.execute(
+    instance = await session.scalar(
         select(Instance)
         .where(Instance.id == instance_id)
         .with_for_update(key_share=True)
         .execution_options(populate_existing=True)
     )
-    instance = result.scalar_one_or_none()
     if instance is None:
         raise NotFound("instance", ("input", "id"))  # the same answer as for another project's instance
     held[instance_id] = instance
@@ -279,10 +280,8 @@ async def lock(session: AsyncSession, instance_id: UUID) -> Instance:
 
 async def try_lock(session: AsyncSession, instance_id: UUID) -> Instance | None:
     """Like `lock`, without waiting: None if another transaction holds the row."""
-    free = await session.execute(
-        select(Instance.id).where(Instance.id == instance_id).with_for_update(key_share=True, skip_locked=True)
-    )
-    return None if free.first() is None else await lock(session, instance_id)
+    free = select(Instance.id).where(Instance.id == instance_id).with_for_update(key_share=True, skip_locked=True)
+    return None if await session.scalar(free) is None else await lock(session, instance_id)
 
 
 async def _write(

@@ -15,7 +15,7 @@ from server.enums import InstanceStatus, OperationPhase, OperationStatus
 from server.errors import NovitaError, ProviderNotFound
 from server.instances import attempts, machines, operations, transitions
 from server.instances.provider.settle import end_absent, link_created, note_doubt
-from server.instances.provider.states import MachineState, observed_columns, state_of, times_of
+from server.instances.provider.states import STATES, MachineState, observed_columns, state_of, times_of
 from server.instances.queries.operations import was_left_open
 from server.jobs.creates.make_machine import unresolved_timeout
 from server.jobs.failures import wait_for_provider
@@ -25,10 +25,10 @@ from server.novita.models import RemoteInstance
 from server.queue.enqueue import enqueue
 from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import DeleteInstance
-from server.spend.ledger import NO_TIMES, MachineTimes
+from server.spend.machine_times import NO_TIMES, MachineTimes
 
-# The provider's words for a machine that is about to cost something; None: it has not been seen.
-MAY_BE_PAID_UNSEEN = (None, "pending", "toCreate", "creating", "toStart")
+# The provider's words for a machine that is about to cost something.
+MAY_BE_PAID_UNSEEN = ("pending", "toCreate", "creating", "toStart")
 PAUSE_MAX = timedelta(minutes=2)
 # The intent to send a delete is written again if it is older, after a look or a wait for the rate limit.
 INTENT_AGE_MAX = timedelta(milliseconds=500)
@@ -165,7 +165,8 @@ def _needs_look(instance: Instance, intent: Intent, ctx: JobContext) -> bool:
     """Whether the machine may cost more or less than the ledger knows: a call without a known end may have started or
     stopped it, or deleted it; and one that runs may have ended by itself since it was last looked at, which is found
     out only while the rate limit has calls to spare."""
-    is_unsure = _may_have_ended(instance, intent) or instance.novita_status in MAY_BE_PAID_UNSEEN
+    word = instance.novita_status  # None: it has not been seen
+    is_unsure = _may_have_ended(instance, intent) or word in MAY_BE_PAID_UNSEEN or word not in STATES
     return is_unsure or (instance.novita_status in BILLED_WORDS and not ctx.novita.is_short_of_calls)
 
 

@@ -21,7 +21,7 @@ from server.instances.status import BEGINS_A_RUN
 from server.jobs.registry import JobContext, growing_pause
 from server.queue.handler import Again, Done, Failure, Outcome
 from server.queue.kinds import OperationWork
-from server.spend.ledger import MachineTimes
+from server.spend.machine_times import MachineTimes
 
 PAUSE_MAX = timedelta(seconds=30)
 PAUSE_MIN = timedelta(milliseconds=500)

@@ -6,7 +6,7 @@ from server.clock import now
 from server.enums import InstanceStatus
 from server.errors import NovitaError, ProviderNotFound
 from server.instances import transitions
-from server.instances.provider.states import MachineState, observed_columns, observed_fields, state_of
+from server.instances.provider.states import MachineState, is_unknown_run, observed_columns, observed_fields, state_of
 from server.jobs.failures import Reason, fail_with_job, fail_work, look_later
 from server.jobs.registry import JobContext, growing_pause, handles
 from server.jobs.startup import APPEARANCE_TIMEOUT, MISSING_POLL_INTERVAL, fail_down, mark_running, ready_timeout
@@ -41,7 +41,7 @@ async def monitor_instance(work: MonitorInstance, ctx: JobContext) -> Outcome:
             message = f"The instance was still {remote.status} after {elapsed.total_seconds():.0f} s."
             return await fail_work(work, ctx, Reason("READY_TIMEOUT", message, retryable=True))
         case _:
-            if view.knows(observed_columns(remote)):
+            if view.knows(observed_columns(remote)) and not is_unknown_run(remote):
                 ctx.services.monitor_views.seen(work.instance_id)
             else:
                 async with ctx.write() as session:

@@ -25,7 +25,7 @@ from server.queue.enqueue import enqueue
 from server.queue.kinds import MonitorStartup, ReplaceMachine
 from server.recovery.attempt import count_attempt, orders_of
 from server.spend.admission import Want, admit, token_of_run
-from server.spend.ledger import NO_TIMES, MachineTimes
+from server.spend.machine_times import NO_TIMES, MachineTimes
 
 S = InstanceStatus
 

@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.billing import BILLED_WORDS, MONTHLY, UNBILLED_STATUSES, UNBILLED_WORDS
-from server.spend.ledger import MachineTimes
+from server.spend.machine_times import MachineTimes
 
 # Which words are billed is in server/billing.py. A rate that differs was written by a process of an older release.
 DIFFERING = text("""

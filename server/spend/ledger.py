@@ -8,7 +8,6 @@ price or labels change and at midnight UTC, so that a closed entry has one price
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import text
@@ -16,57 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from server.billing import MONTHLY, UNBILLED_STATUSES, is_paid
 from server.db.tables import Instance
+from server.spend.machine_times import MachineTimes
 from server.spend.sums import AMOUNT, take_back
 from server.spend.watch import wake
-
-PRICE_CHANGE_MAX = 1 / 3  # of the offer's price
-
-
-@dataclass(frozen=True, slots=True)
-class MachineTimes:
-    """When the provider says that the machine was last started and stopped, and what an hour of it costs."""
-
-    started_at: datetime | None = None
-    stopped_at: datetime | None = None
-    price_e5: int | None = None
-
-    def price_of(self, row: Instance) -> dict[str, Any]:
-        """The column of what the provider charges: a price may have changed since the offer was read.
-
-        No document says for what `instancePrice` is. One that is far from the offer's is not for the whole machine.
-        """
-        price_e5 = self.charged(row.price_per_hour_e5)
-        return {} if price_e5 is None else {"price_per_hour_e5": price_e5}
-
-    def charged(self, offered_e5: int | None) -> int | None:
-        """None if it is not known."""
-        known = offered_e5 or self.price_e5
-        if not known or not self.price_e5 or abs(self.price_e5 - known) > PRICE_CHANGE_MAX * known:
-            return None
-        return self.price_e5
-
-    @property
-    def missed_run(self) -> tuple[datetime, datetime] | None:
-        """A run that is over."""
-        if self.started_at is None or self.stopped_at is None or self.stopped_at <= self.started_at:
-            return None
-        return self.started_at, self.stopped_at
-
-    @property
-    def run_began_at(self) -> datetime | None:
-        """None if it has not said when the present run began."""
-        if self.started_at is None or (self.stopped_at is not None and self.stopped_at >= self.started_at):
-            return None
-        return self.started_at
-
-    @property
-    def pause(self) -> tuple[datetime, datetime] | None:
-        """From the end of the run before to the beginning of the present one."""
-        began_at = self.run_began_at
-        return None if began_at is None or self.stopped_at is None else (self.stopped_at, began_at)
-
-
-NO_TIMES = MachineTimes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +111,8 @@ BEGIN = text(f"""
     ) AS last ON true CROSS JOIN LATERAL (
         SELECT CASE WHEN at <= now THEN greatest(at, last.ended_at) ELSE now END AS begins_at
     ) AS known
-    WHERE id = :instance_id
-      AND (NOT CAST(:is_missed AS boolean)
-           OR (begins_at = at AND begins_at >= date_trunc('second', instance.created_at)))
+    WHERE id = :instance_id AND (begins_at = at OR NOT CAST(:is_unseen AS boolean))
+      AND (begins_at >= date_trunc('second', instance.created_at) OR NOT CAST(:is_missed AS boolean))
     ON CONFLICT (instance_id, machine) WHERE ended_at IS NULL DO NOTHING
     RETURNING {WATCHED}
 """)
@@ -241,23 +191,39 @@ async def follow(session: AsyncSession, row: Instance, *, before: CostBasis, tim
         was_down = await _write_pause(session, row, times)
         await begin_earlier(session, row.id, row.novita_id, at=times.run_began_at)
     if after == before or (after.is_paid is not True and before.is_paid is False):
-        return was_down
-    watched: UUID | None = None
+        return await begin_unknown(session, row, times=times) or was_down
     if after.is_paid is False:
         if is_same or after.machine is None:
             await end_machine(session, row.id, before.machine, at=times.stopped_at)
     else:
         if is_same and after.rate != before.rate:
-            watched = (await _end(session, [row.id], at=None, goes_on=True)).watched
+            await _wake(session, (await _end(session, [row.id], at=None, goes_on=True)).watched)
         if after.is_paid and not (is_same and before.is_paid):
-            watched = await session.scalar(BEGIN, {"instance_id": row.id, "at": times.run_began_at, "is_missed": False})
-    await _wake(session, watched)
+            await _begin(session, row, at=times.run_began_at)
+        await begin_unknown(session, row, times=times)
     return True
+
+
+async def begin_unknown(session: AsyncSession, row: Instance, *, times: MachineTimes) -> bool:
+    """An unknown word changes nothing about a machine that was started and has not stopped: it is paid for since its
+    start. False if the ledger has that run."""
+    is_unknown_run = CostBasis.of(row).is_paid is None and times.run_began_at is not None
+    return is_unknown_run and await _begin(session, row, at=times.run_began_at, is_unseen=True)
+
+
+async def _begin(
+    session: AsyncSession, row: Instance, *, at: datetime | None, is_unseen: bool = False, is_missed: bool = False
+) -> bool:
+    """`is_unseen`: only if the ledger has nothing after `at`; `is_missed`: nor before its instance was made."""
+    values = {"instance_id": row.id, "at": at, "is_unseen": is_unseen, "is_missed": is_missed}
+    begun = (await session.execute(BEGIN, values)).first()
+    await _wake(session, None if begun is None else begun[0])
+    return begun is not None
 
 
 async def _write_missed(session: AsyncSession, row: Instance, began_at: datetime, ended_at: datetime) -> bool:
     """The run of a machine that began and ended since it was last looked at; nothing if the ledger has it."""
-    await session.execute(BEGIN, {"instance_id": row.id, "at": began_at, "is_missed": True})
+    await _begin(session, row, at=began_at, is_unseen=True, is_missed=True)
     await end_machine(session, row.id, row.novita_id, at=ended_at)
     await take_back(session, row.id, row.novita_id, since=ended_at)
     return True
@@ -272,7 +238,7 @@ async def _write_pause(session: AsyncSession, row: Instance, times: MachineTimes
     if not await session.scalar(BEGAN_BEFORE, {**machine, "at": stopped_at}):
         return False
     await end_machine(session, row.id, row.novita_id, at=stopped_at)
-    await _wake(session, await session.scalar(BEGIN, {"instance_id": row.id, "at": began_at, "is_missed": False}))
+    await _begin(session, row, at=began_at)
     return True
 
 
@@ -309,9 +275,13 @@ async def repair(session: AsyncSession, row: Instance, *, times: MachineTimes) -
     open_entry = (await session.execute(RECORDED, recorded)).first()
     before = CostBasis(False, CostBasis.of(row).rate) if open_entry is None else CostBasis(True, tuple(open_entry))
     stopped_at = times.stopped_at or row.deleted_at or (row.status_since if row.status in UNBILLED_STATUSES else None)
-    started_at = times.run_began_at or row.running_at
-    is_over = CostBasis.of(row).is_paid is False
-    known = MachineTimes(stopped_at=stopped_at) if is_over else MachineTimes(started_at, times.pause and times.pause[0])
+    is_known_paid = CostBasis.of(row).is_paid
+    started_at = times.run_began_at or (row.running_at if is_known_paid else None)
+    known = (
+        MachineTimes(stopped_at=stopped_at)
+        if is_known_paid is False
+        else MachineTimes(started_at, times.pause and times.pause[0])
+    )
     return await follow(session, row, before=before, times=known) or bool(others)
 
 

@@ -22,7 +22,7 @@ from server.market.waits import WAITING_FOR_CAPACITY
 from server.probes.verdict import health_of
 from server.probes.watch import HEALTH_CHECK_FAILED
 from server.queue.kinds import MonitorInstance, MonitorStartup
-from server.spend.ledger import MachineTimes
+from server.spend.machine_times import MachineTimes
 
 S = InstanceStatus
 

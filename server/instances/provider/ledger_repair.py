@@ -21,7 +21,7 @@ from server.novita.client import NovitaClient
 from server.novita.transport.concurrency import CallPriority
 from server.observe import metrics
 from server.spend.differing import find_contradicted, find_differing, find_former_runs
-from server.spend.ledger import NO_TIMES
+from server.spend.machine_times import NO_TIMES
 
 log = structlog.get_logger(__name__)
 

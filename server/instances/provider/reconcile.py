@@ -39,7 +39,7 @@ from server.instances.provider.machine_repair import repair_machines
 from server.instances.provider.mounts import record_all_mounts
 from server.instances.provider.settle import settle_later
 from server.instances.provider.snapshot import ProviderSnapshot, snapshots
-from server.instances.provider.states import MachineState, observed_columns, state_of
+from server.instances.provider.states import MachineState, is_unknown_run, observed_columns, state_of
 from server.instances.provider.unlinked import Origin, remove_orphan, unlinked_machines
 from server.novita.client import NovitaClient
 from server.novita.transport.concurrency import CallPriority
@@ -266,7 +266,11 @@ async def _apply_all(
 
 def _is_up_to_date(row: ReconcileRow, snapshot: ProviderSnapshot) -> bool:
     """Whether the row certainly needs no change, so that an unchanged fleet costs one query and no transaction."""
-    if row.is_known_gone or (state_of(snapshot) is MachineState.UP and may_recover(row.failure_code)):
+    if (
+        row.is_known_gone
+        or is_unknown_run(snapshot)
+        or (state_of(snapshot) is MachineState.UP and may_recover(row.failure_code))
+    ):
         return False
     if is_update_visible(snapshot, reason=row.status_reason, ports=row.ports, rootfs_size_gb=row.rootfs_size_gb):
         return False

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from server.novita.models import Endpoint
-from server.spend.ledger import MachineTimes
+from server.spend.machine_times import MachineTimes
 
 
 class MachineState(Enum):
@@ -77,6 +77,11 @@ def times_of(remote: MachineView) -> MachineTimes:
     if state_of(remote) is MachineState.UP and stopped_at == remote.last_started_at:
         stopped_at = None
     return MachineTimes(remote.last_started_at, stopped_at, remote.price_e5)
+
+
+def is_unknown_run(remote: MachineView) -> bool:
+    """Whether it is shown with an unknown word and was started: its run may not be in the ledger."""
+    return state_of(remote) is MachineState.UNKNOWN and times_of(remote).run_began_at is not None
 
 
 def observed_fields(remote: MachineView) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from server.enums import InstanceStatus, OperationKind
 from server.instances import machines, transitions
 from server.simulator import lifecycle
 from server.simulator.faults import Fault, FaultKind
-from server.spend.ledger import MachineTimes
+from server.spend.machine_times import MachineTimes
 from server.spend.sums import sum_entries
 from tests.server.recovery.test_machines import replaced
 from tests.server.spend.test_ledger import PRICE, change, entries, running, shows

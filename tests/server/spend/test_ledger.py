@@ -17,7 +17,7 @@ from server.instances.provider.ledger_repair import cut_overnight, repair_entrie
 from server.instances.provider.reconcile import reconcile
 from server.instances.provider.states import times_of
 from server.simulator.faults import Fault, FaultKind
-from server.spend.ledger import MachineTimes
+from server.spend.machine_times import MachineTimes
 from server.spend.sums import sum_entries
 from tests.support.aging import age_all
 from tests.support.lifecycle import ask, ready
