@@ -130,8 +130,11 @@ class Pilotlight(Queue):
     table = "job"
 
     async def install(self) -> None:
-        import server.runtime  # noqa: F401, PLC0415 - a worker process has imported it all before it starts
+        # As a worker process does before it starts.
+        import server.runtime  # noqa: F401, PLC0415
+        from server.cli.main import tune_collector  # noqa: PLC0415
 
+        tune_collector()
         self.database = Database(self.url, name="bench worker")
         self.notifier = Notifier(self.database)
         self.notifier.start()
