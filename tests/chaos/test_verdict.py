@@ -49,6 +49,13 @@ def test_runs_of_two_jobs_at_once_are_fine(tmp_path: Path, process: ManagedProce
     assert overlaps(written(tmp_path, *lines), [process]) == (2, [])
 
 
+def test_a_killed_process_ran_until_its_own_death_if_its_pid_was_used_again(tmp_path: Path, process: ManagedProcess):
+    process.lives += [Life(1, 5.0, 10.5), Life(1, 20.0, 90.0)]
+    killed = ("1 7 11 KIND 10.0 begins", "2 7 12 KIND 11.0 begins", "2 7 12 KIND 13.0 ends")
+
+    assert overlaps(written(tmp_path, *killed), [process]) == (2, [])
+
+
 def test_a_frozen_process_and_one_that_got_no_time_run_nothing(tmp_path: Path, process: ManagedProcess):
     process.frozen.append((1, 10.5, 11.9))
     assert overlaps(written(tmp_path, *AT_ONCE), [process]) == (2, [])

@@ -18,7 +18,7 @@ from tests.chaos.hostile_clients import HostileClient
 from tests.chaos.injector import FaultInjector
 from tests.chaos.load import Load, RetryingCaller
 from tests.chaos.machine_watch import MachineWatch
-from tests.chaos.managed_process import ManagedProcess
+from tests.chaos.managed_process import Life, ManagedProcess
 from tests.chaos.own_faults import FAILURES, Failure, own_faults
 from tests.chaos.secret_search import search_secrets
 from tests.chaos.subscribers import Subscriber, SubscriberPool
@@ -280,7 +280,10 @@ def overlaps(runs: Path, processes: list[ManagedProcess]) -> tuple[int, list[str
     One that was frozen, or got no CPU time, does not count: it did nothing meanwhile, and could not know that its lease
     was over. Only shortly before the end of its run: afterwards it has as much time as any other to notice.
     """
-    ended_at = {life.pid: life.ended for process in processes for life in process.lives}
+    lives = defaultdict[int, list[Life]](list)  # a long run on a busy machine meets the same pid again
+    for process in processes:
+        for life in process.lives:
+            lives[life.pid].append(life)
     idle = defaultdict[int, list[tuple[float, float]]](list)
     for process in processes:
         for pid, began, ended in process.frozen:
@@ -298,7 +301,8 @@ def overlaps(runs: Path, processes: list[ManagedProcess]) -> tuple[int, list[str
         else:
             spans[job].append((begun.pop((pid, job, claim)), float(at), int(pid)))
     for (pid, job, _), began in begun.items():
-        spans[job].append((began, ended_at.get(int(pid), began), int(pid)))
+        ended = next((life.ended for life in lives[int(pid)] if life.began <= began <= life.ended), began)
+        spans[job].append((began, ended, int(pid)))
     wrong: list[str] = []
     for job, runs_of_job in spans.items():
         for (began, ended, pid), (next_began, _, next_pid) in pairwise(sorted(runs_of_job)):
